@@ -1,0 +1,162 @@
+//! The ladder: the one place where the engine of a connection is chosen.
+
+pub mod copy;
+mod duplex;
+pub mod sockmap;
+pub mod splice;
+
+use std::sync::Arc;
+
+use crate::{
+    close::{self, How, Outcome},
+    decline::Why,
+    drain::{Drain, Live},
+    pair::Pair,
+    plan::{Choice, EngineKind, Limits, Policy},
+    stats::record::Record,
+};
+
+/// A client and its upstream, ready to be carried, with all that goes with them.
+///
+/// It travels boxed: ladder, engines and supervisor hand over a pointer.
+#[derive(Debug)]
+pub struct Connection {
+    /// The sockets, nonblocking, armed to reset ([`close::arm_both`]), with nothing read from them.
+    pub pair: Pair,
+    /// When it is ended for want of traffic.
+    pub limits: Limits,
+    /// Written when the connection is dropped.
+    pub record: Record,
+    /// Keeps the drain waiting.
+    pub live: Live,
+}
+
+impl Connection {
+    /// Ends the connection: an orderly end closes both sockets in order, anything else resets both.
+    pub fn end(mut self: Box<Self>, outcome: Outcome) {
+        self.record.end(outcome);
+        match outcome.how {
+            How::End => close::release(self.pair),
+            _ => close::reset(self.pair),
+        }
+    }
+}
+
+/// A connection that an engine gave back as it was, and the reason.
+#[derive(Debug)]
+pub struct Declined {
+    /// The connection, with no byte moved.
+    pub connection: Box<Connection>,
+    /// Why the engine did not take it.
+    pub why: Why,
+}
+
+/// A forced engine that this host has not got.
+#[derive(Debug, thiserror::Error)]
+#[error("--engine {engine} cannot be had: {why}")]
+pub struct Unavailable {
+    /// The engine asked for.
+    pub engine: EngineKind,
+    /// What is missing, and what would help.
+    pub why: Arc<str>,
+}
+
+/// The engines of this process.
+#[derive(Debug)]
+pub struct Engines {
+    choice: Choice,
+    sockmap: Result<sockmap::Sockmap, Arc<str>>,
+    splice: Result<splice::Splice, Arc<str>>,
+    copy: copy::Copy,
+    drain: Drain,
+}
+
+impl Engines {
+    /// Brings up every engine that `policy` allows and the host offers. It must run on the runtime that is to carry.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the one engine that `policy` allows is not to be had.
+    pub async fn start(policy: Policy, drain: &Drain) -> Result<Self, Unavailable> {
+        let choice = policy.choice;
+        let unwanted = || Arc::from("--engine asks for another");
+        let sockmap = match choice.allows(EngineKind::Sockmap) {
+            true => sockmap::Sockmap::start(policy.trust_kernel, drain).await,
+            false => Err(unwanted()),
+        };
+        let splice = match choice.allows(EngineKind::Splice) {
+            true => splice::Splice::start(),
+            false => Err(unwanted()),
+        };
+        for (engine, failed) in [
+            (EngineKind::Sockmap, sockmap.as_ref().err()),
+            (EngineKind::Splice, splice.as_ref().err()),
+        ] {
+            let Some(why) = failed else { continue };
+            if choice == Choice::Only(engine) {
+                return Err(Unavailable {
+                    engine,
+                    why: why.clone(),
+                });
+            }
+            if choice == Choice::Auto {
+                tracing::warn!(%engine, reason = %why, "engine not offered; connections go one engine down");
+            }
+        }
+        Ok(Self {
+            choice,
+            sockmap,
+            splice,
+            copy: copy::Copy::default(),
+            drain: drain.clone(),
+        })
+    }
+
+    /// Carries `connection` with the first engine that takes it. Returns when no task is needed for it any more: at its
+    /// end, or as soon as the kernel carries it.
+    pub async fn carry(&self, mut connection: Box<Connection>) {
+        if self.choice.allows(EngineKind::Sockmap) {
+            let given = match &self.sockmap {
+                Ok(sockmap) => sockmap.take(connection),
+                Err(why) => Err(Declined {
+                    connection,
+                    why: Why::NotOffered(why.clone()),
+                }),
+            };
+            match given {
+                Ok(()) => return,
+                Err(declined) => connection = self.downgrade(EngineKind::Sockmap, declined),
+            }
+        }
+        if self.choice.allows(EngineKind::Splice) {
+            let given = match &self.splice {
+                Ok(splice) => splice.run(connection, &self.drain).await,
+                Err(why) => Err(Declined {
+                    connection,
+                    why: Why::NotOffered(why.clone()),
+                }),
+            };
+            match given {
+                Ok(()) => return,
+                Err(declined) => connection = self.downgrade(EngineKind::Splice, declined),
+            }
+        }
+        if self.choice.allows(EngineKind::Copy) {
+            self.copy.run(connection, &self.drain).await;
+        } else {
+            connection.end(Outcome::relay(How::Error {
+                errno: 0,
+                call: "engine",
+            }));
+        }
+    }
+
+    fn downgrade(&self, engine: EngineKind, declined: Declined) -> Box<Connection> {
+        let Declined {
+            mut connection,
+            why,
+        } = declined;
+        connection.record.declined(engine, why);
+        connection
+    }
+}

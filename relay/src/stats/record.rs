@@ -1,0 +1,235 @@
+//! The record of one connection, written when it is dropped: exactly once, whatever ended it.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::{Serialize, Serializer};
+
+use crate::{
+    close::{How, Outcome},
+    decline::Why,
+    pair::{Direction, Peer},
+    plan::EngineKind,
+    stats::{declines::Declines, meter::Meter, sink::Sink},
+};
+
+/// What is written down about a connection while it lives. Dropping it writes it.
+pub struct Record {
+    route: Arc<str>,
+    client: Peer,
+    upstream: Option<Peer>,
+    engine: Option<EngineKind>,
+    declined: Vec<Declined>,
+    meter: Arc<Meter>,
+    begun: Instant,
+    outcome: Option<Outcome>,
+    books: Arc<Books>,
+}
+
+/// What all records share.
+pub struct Books {
+    /// Where finished records go.
+    pub sink: Box<dyn Sink>,
+    /// The downgrades, by reason.
+    pub declines: Declines,
+}
+
+/// An engine that did not take the connection, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Declined {
+    /// The rung of the ladder.
+    pub engine: EngineKind,
+    /// The reason.
+    #[serde(serialize_with = "reason")]
+    pub reason: Why,
+}
+
+fn reason<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(why)
+}
+
+impl Record {
+    /// Opens a record for a client that was just accepted on `route`.
+    #[must_use]
+    pub fn open(route: Arc<str>, client: Peer, books: Arc<Books>) -> Self {
+        Self {
+            route,
+            client,
+            upstream: None,
+            engine: None,
+            declined: Vec::new(),
+            meter: Arc::default(),
+            begun: Instant::now(),
+            outcome: None,
+            books,
+        }
+    }
+
+    /// The upstream that is dialled.
+    pub fn dialled(&mut self, upstream: Peer) {
+        self.upstream = Some(upstream);
+    }
+
+    /// `engine` gave the connection back; counted, and logged when it is the first with this reason.
+    pub fn declined(&mut self, engine: EngineKind, reason: Why) {
+        self.books.declines.count(engine, &reason);
+        self.declined.push(Declined { engine, reason });
+    }
+
+    /// `engine` carries the connection from here on.
+    pub fn carried_by(&mut self, engine: EngineKind) {
+        self.engine = Some(engine);
+    }
+
+    /// The byte counters.
+    #[must_use]
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// How it ended. The first outcome stands.
+    pub fn end(&mut self, outcome: Outcome) {
+        self.outcome.get_or_insert(outcome);
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("route", &self.route)
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // Without an outcome the task that carried it was dropped with the runtime: the process is going away.
+        let outcome = self.outcome.unwrap_or(Outcome::relay(How::Drain));
+        self.books.sink.ended(&Finished {
+            route: &self.route,
+            client: &self.client,
+            upstream: self.upstream.as_ref(),
+            engine: self.engine,
+            declined: &self.declined,
+            bytes_up: self.meter.moved(Direction::Up),
+            bytes_down: self.meter.moved(Direction::Down),
+            duration_ms: self.begun.elapsed(),
+            end: outcome,
+        });
+    }
+}
+
+/// A connection that has ended, as it is written to the log.
+#[derive(Debug, Serialize)]
+pub struct Finished<'a> {
+    /// The route's name.
+    pub route: &'a str,
+    /// Who connected.
+    pub client: &'a Peer,
+    /// Who was dialled, unless nobody could be.
+    pub upstream: Option<&'a Peer>,
+    /// What carried it, unless it ended before.
+    pub engine: Option<EngineKind>,
+    /// The engines above that did not, and why.
+    pub declined: &'a [Declined],
+    /// Bytes of the client that the upstream's socket has taken.
+    pub bytes_up: u64,
+    /// Bytes of the upstream that the client's socket has taken.
+    pub bytes_down: u64,
+    /// From accept to end; milliseconds in JSON.
+    #[serde(serialize_with = "milliseconds")]
+    pub duration_ms: Duration,
+    /// Who ended it, and how.
+    pub end: Outcome,
+}
+
+fn milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl fmt::Display for Finished<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engine = self.engine.map_or("none", EngineKind::name);
+        write!(f, "{} {} -> ", self.route, self.client)?;
+        match self.upstream {
+            Some(upstream) => write!(f, "{upstream}")?,
+            None => f.write_str("none")?,
+        }
+        write!(
+            f,
+            " engine={engine} up={} down={} ms={} end={}",
+            self.bytes_up,
+            self.bytes_down,
+            self.duration_ms.as_millis(),
+            self.end
+        )?;
+        for declined in self.declined {
+            write!(f, " declined={}({})", declined.engine, declined.reason)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl Sink for Kept {
+        fn ended(&self, record: &Finished<'_>) {
+            self.0
+                .lock()
+                .unwrap()
+                .push(serde_json::to_string(record).unwrap());
+        }
+    }
+
+    fn open(kept: &Kept) -> Record {
+        let books = Books {
+            sink: Box::new(kept.clone()),
+            declines: Declines::default(),
+        };
+        Record::open(
+            "web".into(),
+            Peer::Ip("127.0.0.1:9".parse().unwrap()),
+            Arc::new(books),
+        )
+    }
+
+    #[test]
+    fn a_record_is_written_once_with_what_was_moved() {
+        let kept = Kept::default();
+        let mut record = open(&kept);
+        record.declined(EngineKind::Sockmap, Why::Full);
+        record.carried_by(EngineKind::Splice);
+        record.meter().add(Direction::Up, 7);
+        record.end(Outcome::end(crate::pair::Side::Client));
+        record.end(Outcome::relay(How::Drain));
+        drop(record);
+        let lines = kept.0.lock().unwrap();
+        assert_eq!(lines.len(), 1);
+        for part in [
+            r#""engine":"splice""#,
+            r#""declined":[{"engine":"sockmap","reason":"the sockmap is full"}]"#,
+            r#""bytes_up":7,"bytes_down":0"#,
+            r#""end":{"by":"client","how":"end"}"#,
+        ] {
+            assert!(lines[0].contains(part), "{part} in {}", lines[0]);
+        }
+    }
+
+    #[test]
+    fn a_record_that_nobody_ended_says_drain() {
+        let kept = Kept::default();
+        drop(open(&kept));
+        assert!(kept.0.lock().unwrap()[0].contains(r#""end":{"by":"relay","how":"drain"}"#));
+    }
+}

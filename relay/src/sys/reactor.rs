@@ -1,0 +1,20 @@
+//! Registers file descriptors with tokio's reactor.
+#![expect(
+    unsafe_code,
+    reason = "AsyncFd::register asks for a promise about the descriptor"
+)]
+
+use std::{io, os::fd::OwnedFd};
+
+use tokio::io::unix::AsyncFd;
+
+/// Puts `fd` into the poll set of the current runtime, for reading and writing.
+///
+/// # Errors
+///
+/// Gives `fd` back with what epoll_ctl(2) said: `ENOSPC` at `fs.epoll.max_user_watches`, `EPERM` for what has no poll.
+pub(crate) fn register(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, (OwnedFd, io::Error)> {
+    // SAFETY: `AsyncFd` owns the `OwnedFd` from here on and hands out only shared references to it, so the descriptor
+    // stays open and stays the same until `AsyncFd` has taken it out of epoll and gives it back or drops it.
+    unsafe { AsyncFd::register(fd) }.map_err(|error| error.into_parts())
+}
