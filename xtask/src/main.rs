@@ -1,2 +1,36 @@
-//! Stub.
-fn main() {}
+//! The commands for working on relay; each is a file of its own.
+
+mod build_ebpf;
+mod host;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, checks, tests, runs and measures relay.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    BuildEbpf(build_ebpf::Args),
+}
+
+fn main() -> ExitCode {
+    let done = build_ebpf::become_compiler().and_then(|()| run(Cli::parse().command));
+    done.unwrap_or_else(|error| {
+        // Without the backtrace that anyhow adds where RUST_BACKTRACE is set: none of these is a bug of xtask.
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::BuildEbpf(args) => build_ebpf::run(&args),
+    }
+}
