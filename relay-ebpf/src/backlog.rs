@@ -23,7 +23,10 @@ pub fn room(flow: *mut Flow, slot: u32) -> u32 {
     };
     let owed = owed(flow, target.write_seq);
     let budget = BACKLOG_BUDGET.saturating_sub(owed);
-    let free = target.sndbuf.saturating_sub(target.wmem_queued).saturating_sub(owed);
+    let free = target
+        .sndbuf
+        .saturating_sub(target.wmem_queued)
+        .saturating_sub(owed);
     if free < budget { free } else { budget }
 }
 
@@ -67,7 +70,12 @@ impl Target {
     #[inline(always)]
     fn look(slot: u32) -> Option<Self> {
         // SAFETY: SOCKS is a map of this object and `slot` its key; the socket is released on every path below.
-        let socket = unsafe { bpf_map_lookup_elem((&raw const SOCKS).cast_mut().cast(), (&raw const slot).cast()) };
+        let socket = unsafe {
+            bpf_map_lookup_elem(
+                (&raw const SOCKS).cast_mut().cast(),
+                (&raw const slot).cast(),
+            )
+        };
         if socket.is_null() {
             return None;
         }

@@ -8,9 +8,10 @@ use aya_ebpf::{
     helpers::{bpf_get_socket_cookie, bpf_skb_adjust_room},
     programs::SkBuffContext,
 };
-use aya_log_ebpf::warn;
+use aya_log_ebpf::error;
 use relay_common::flow::{
-    BEGUN, CREDIT, FAULT_NO_SEQUENCE, FAULT_NOT_REDIRECTED, FAULT_NOT_TRIMMED, FAULT_RING_FULL, Flow, OPEN, cost, peer,
+    BEGUN, CREDIT, FAULT_NO_SEQUENCE, FAULT_NOT_REDIRECTED, FAULT_NOT_TRIMMED, FAULT_RING_FULL,
+    Flow, OPEN, cost, peer,
 };
 
 use crate::{
@@ -25,8 +26,8 @@ pub fn judge(context: &SkBuffContext) -> u32 {
     if context.len() == 0 {
         return SK_DROP;
     }
+    // A socket that could not leave the map when its peer could not enter: it is read by another engine.
     let Some((flow, slot)) = record(context) else {
-        warn!(context, "a segment of {} bytes without a flow record", context.len());
         return SK_PASS;
     };
     let length = fresh(context, flow);
@@ -36,7 +37,7 @@ pub fn judge(context: &SkBuffContext) -> u32 {
     if may_redirect(flow, slot, length) {
         return redirect(context, flow, slot, length);
     }
-    pass(flow, slot, length)
+    pass(context, flow, slot, length)
 }
 
 #[inline(always)]
@@ -75,6 +76,10 @@ fn fresh(context: &SkBuffContext, flow: *mut Flow) -> u32 {
         judged.next_seq = next_seq;
     }
     if !trim(context, cut) {
+        error!(
+            context,
+            "{} bytes that had been judged before could not be cut off", cut
+        );
         judged.faults |= FAULT_NOT_TRIMMED;
         return length;
     }
@@ -94,7 +99,11 @@ fn trim(context: &SkBuffContext, bytes: u32) -> bool {
         if left == 0 {
             return true;
         }
-        let cut = if left < CUT_AT_ONCE { left } else { CUT_AT_ONCE };
+        let cut = if left < CUT_AT_ONCE {
+            left
+        } else {
+            CUT_AT_ONCE
+        };
         // SAFETY: the context is the kernel's; the helper checks that the bytes are there.
         if unsafe { bpf_skb_adjust_room(context.skb.skb, -(cut as i32), 0, 0) } != 0 {
             return false;
@@ -118,7 +127,11 @@ fn may_redirect(flow: *mut Flow, slot: u32, length: u32) -> bool {
         let cost = cost(length);
         if (*flow).judged.credit < cost {
             let room = backlog::room(flow, slot);
-            (*flow).judged.credit = if room < CREDIT + cost { room } else { CREDIT + cost };
+            (*flow).judged.credit = if room < CREDIT + cost {
+                room
+            } else {
+                CREDIT + cost
+            };
             if (*flow).judged.credit < cost {
                 return false;
             }
@@ -145,7 +158,7 @@ fn redirect(context: &SkBuffContext, flow: *mut Flow, slot: u32, length: u32) ->
 /// Leaves the segment on the source's own queue, charged to its receive buffer, and asks the controller for relief
 /// unless that is on its way.
 #[inline(always)]
-fn pass(flow: *mut Flow, slot: u32, length: u32) -> u32 {
+fn pass(context: &SkBuffContext, flow: *mut Flow, slot: u32, length: u32) -> u32 {
     // SAFETY: `flow` is an element of FLOWS; the steered half is read volatile as the controller changes it.
     unsafe {
         let judged = &mut (*flow).judged;
@@ -156,6 +169,7 @@ fn pass(flow: *mut Flow, slot: u32, length: u32) -> u32 {
             if EVENTS.output::<u32>(slot, 0).is_ok() {
                 judged.asked = judged.asked.wrapping_add(1);
             } else {
+                error!(context, "the ring had no place for slot {}", slot);
                 judged.faults |= FAULT_RING_FULL;
             }
         }

@@ -70,6 +70,12 @@ impl Drain {
         self.cut.cancelled().await;
     }
 
+    /// Whether live connections are to be reset.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut.is_cancelled()
+    }
+
     /// Stops, waits until all connections have ended, and resets those left after `limit` or when `hurry` ends.
     pub async fn finish(&self, limit: Duration, hurry: impl Future<Output = ()>) -> Drained {
         self.stop();

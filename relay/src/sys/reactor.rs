@@ -4,7 +4,10 @@
     reason = "AsyncFd::register asks for a promise about the descriptor"
 )]
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 use tokio::io::unix::AsyncFd;
 
@@ -17,4 +20,14 @@ pub(crate) fn register(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, (OwnedFd, io::Er
     // SAFETY: `AsyncFd` owns the `OwnedFd` from here on and hands out only shared references to it, so the descriptor
     // stays open and stays the same until `AsyncFd` has taken it out of epoll and gives it back or drops it.
     unsafe { AsyncFd::register(fd) }.map_err(|error| error.into_parts())
+}
+
+/// Puts `fd` into the poll set of the current runtime for as long as the borrow lasts.
+///
+/// # Errors
+///
+/// As [`register`].
+pub(crate) fn watch(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
+    // SAFETY: the lifetime of `fd` keeps the descriptor open and the same for as long as the `AsyncFd` can be used.
+    unsafe { AsyncFd::register(fd) }.map_err(|error| error.into_parts().1)
 }

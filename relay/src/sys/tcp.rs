@@ -12,7 +12,9 @@ use std::{
 
 /// The states of a TCP socket that relay asks about; include/net/tcp_states.h.
 pub(crate) mod state {
-    pub(crate) const CLOSE: u8 = 7;
+    pub(crate) const ESTABLISHED: u8 = 1;
+    pub(crate) const FIN_WAIT1: u8 = 4;
+    pub(crate) const FIN_WAIT2: u8 = 5;
 }
 
 /// The part of `struct tcp_info` (include/uapi/linux/tcp.h) up to what relay reads. Since Linux 4.6.
@@ -34,6 +36,13 @@ const _: () = assert!(
     mem::size_of::<Info>() == 136,
     "tcpi_bytes_received ends at byte 136"
 );
+
+impl Info {
+    /// Whether the peer's FIN has arrived (or the connection is gone): what was received before is all there will be.
+    pub(crate) fn is_read_closed(&self) -> bool {
+        ![state::ESTABLISHED, state::FIN_WAIT1, state::FIN_WAIT2].contains(&self.state)
+    }
+}
 
 /// Reads `TCP_INFO`.
 pub(crate) fn info(socket: impl AsFd) -> io::Result<Info> {
