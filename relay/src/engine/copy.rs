@@ -1,9 +1,111 @@
-//! The reference engine: read(2) into a pooled buffer, write(2) from it.
-use crate::{drain::Drain, engine::Connection};
-/// Stub.
+//! The reference engine: recv(2) into a pooled buffer, send(2) from it. It serves every stream socket.
+
+use std::{convert::Infallible, os::fd::BorrowedFd};
+
+use rustix::{
+    io::{Errno, retry_on_intr},
+    net::{RecvFlags, SendFlags, recv, send},
+};
+
+use crate::{
+    decline::Why,
+    drain::Drain,
+    engine::{
+        Connection,
+        duplex::{self, Fault, Mover, Taken},
+        shelf::Shelf,
+    },
+    plan::EngineKind,
+};
+
+/// The engine that copies.
 #[derive(Debug, Default)]
-pub struct Copy {}
+pub struct Copy {
+    shelf: Shelf,
+}
+
 impl Copy {
-    /// Stub.
-    pub async fn run(&self, _connection: Box<Connection>, _drain: &Drain) {}
+    /// Carries `connection` to its end. Its memory is two buffers while bytes are on their way, none while it is idle.
+    pub async fn run(&self, connection: Box<Connection>, drain: &Drain) {
+        let movers = [Buffered::new(&self.shelf), Buffered::new(&self.shelf)];
+        match duplex::run(connection, EngineKind::Copy, movers, drain).await {
+            Ok(()) => (),
+            Err((_, never)) => match never {},
+        }
+    }
+}
+
+/// Moves by way of a buffer from the shelf.
+#[derive(Debug)]
+pub(super) struct Buffered<'a> {
+    shelf: &'a Shelf,
+    buffer: Option<Box<[u8]>>,
+    /// The bytes of `buffer` that are held.
+    start: usize,
+    end: usize,
+}
+
+impl<'a> Buffered<'a> {
+    pub(super) fn new(shelf: &'a Shelf) -> Self {
+        Self {
+            shelf,
+            buffer: None,
+            start: 0,
+            end: 0,
+        }
+    }
+}
+
+impl Mover for Buffered<'_> {
+    type Refusal = Infallible;
+
+    fn take(&mut self, source: BorrowedFd<'_>) -> Taken<Infallible> {
+        let buffer = self.buffer.get_or_insert_with(|| self.shelf.take());
+        let flags = RecvFlags::DONTWAIT;
+        match retry_on_intr(|| recv(source, &mut buffer[..], flags)) {
+            Ok((0, _)) => Taken::End,
+            Ok((bytes, _)) => {
+                (self.start, self.end) = (0, bytes);
+                Taken::Bytes(bytes)
+            }
+            Err(Errno::AGAIN) => Taken::Dry,
+            Err(errno) => Taken::Failed(Fault {
+                call: "recv",
+                errno,
+            }),
+        }
+    }
+
+    fn give(&mut self, target: BorrowedFd<'_>) -> Result<usize, Fault> {
+        let held = match &self.buffer {
+            Some(buffer) => &buffer[self.start..self.end],
+            None => &[],
+        };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let call = "send";
+        let bytes =
+            retry_on_intr(|| send(target, held, flags)).map_err(|errno| Fault { call, errno })?;
+        self.start += bytes;
+        Ok(bytes)
+    }
+
+    fn held(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn rest(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.shelf.put(buffer);
+        }
+    }
+
+    fn settle(&mut self, refusal: &Infallible) -> (EngineKind, Why) {
+        match *refusal {}
+    }
+}
+
+impl Drop for Buffered<'_> {
+    fn drop(&mut self) {
+        self.rest();
+    }
 }

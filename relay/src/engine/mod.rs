@@ -2,6 +2,7 @@
 
 pub mod copy;
 mod duplex;
+mod shelf;
 pub mod sockmap;
 pub mod splice;
 

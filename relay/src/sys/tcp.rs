@@ -76,6 +76,17 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
     }
 }
 
+/// Whether the next byte to be read is an urgent one (`SIOCATMARK`). Sockets that have none say no.
+pub(crate) fn is_at_mark(socket: impl AsFd) -> bool {
+    let mut at: c_int = 0;
+    // SAFETY: SIOCATMARK writes one int to the address given, which outlives the call.
+    let said = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCATMARK, &raw mut at) };
+    said == 0 && at != 0
+}
+
+/// include/uapi/asm-generic/sockios.h; libc has it for other systems only.
+const SIOCATMARK: libc::Ioctl = 0x8905;
+
 /// Everything ever written to the socket, counted from where the kernel likes: only differences mean something.
 ///
 /// An acknowledgement between the two calls makes the answer too small, never too large.

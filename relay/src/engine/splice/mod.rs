@@ -1,19 +1,183 @@
-//! splice(2) through a pipe.
+//! The engine that moves bytes by splice(2), through a pipe, without copying them into this process.
+
+mod pipe;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::{os::fd::BorrowedFd, sync::Arc};
+
+use rustix::io::Errno;
+
+use self::{pipe::Pipe, pool::Pool};
 use crate::{
+    decline::Why,
     drain::Drain,
-    engine::{Connection, Declined},
+    engine::{
+        Connection, Declined,
+        copy::Buffered,
+        duplex::{self, Fault, Mover, Taken},
+        shelf::Shelf,
+    },
+    plan::EngineKind,
+    sys::tcp,
 };
-use std::sync::Arc;
-/// Stub.
+
+/// The engine that splices.
 #[derive(Debug)]
-pub struct Splice {}
+pub struct Splice {
+    pool: Pool,
+    /// For a direction that cannot have a pipe in the middle of its connection.
+    shelf: Shelf,
+}
+
 impl Splice {
-    /// Stub.
+    /// Makes a pipe and moves bytes through it, so that a kernel or a seccomp profile that refuses is found now.
+    ///
+    /// # Errors
+    ///
+    /// Says which call failed, and the way out.
     pub fn start() -> Result<Self, Arc<str>> {
-        Ok(Self {})
+        let pool = Pool::new(Pipe::new);
+        pool.trial().map_err(|fault| way_out(&fault))?;
+        Ok(Self::with(pool))
     }
-    /// Stub.
-    pub async fn run(&self, _connection: Box<Connection>, _drain: &Drain) -> Result<(), Declined> {
-        Ok(())
+
+    fn with(pool: Pool) -> Self {
+        let shelf = Shelf::default();
+        Self { pool, shelf }
     }
+
+    /// Carries `connection` to its end. Pipes are held only while bytes are in them: an idle connection has none.
+    ///
+    /// # Errors
+    ///
+    /// Gives the connection back, with no byte moved, when a socket is in the sockmap, when there is no pipe at the first
+    /// need, and when the kernel refuses to splice from one of the sockets. A pipe that is not to be had later is no
+    /// error: bytes are copied from there on.
+    pub async fn run(&self, connection: Box<Connection>, drain: &Drain) -> Result<(), Declined> {
+        if connection.pair.client.mapped || connection.pair.upstream.mapped {
+            let why = Why::Mapped;
+            return Err(Declined { connection, why });
+        }
+        let movers = [self.mover(), self.mover()];
+        duplex::run(connection, EngineKind::Splice, movers, drain)
+            .await
+            .map_err(|(connection, why)| Declined { connection, why })
+    }
+
+    fn mover(&self) -> Spliced<'_> {
+        Spliced {
+            pool: &self.pool,
+            pipe: None,
+            copies: false,
+            copy: Buffered::new(&self.shelf),
+        }
+    }
+}
+
+/// Moves by way of a pipe from the pool, or of a buffer where there is no other way.
+#[derive(Debug)]
+struct Spliced<'a> {
+    pool: &'a Pool,
+    pipe: Option<Pipe>,
+    /// No pipe was to be had; from then on every byte is copied.
+    copies: bool,
+    copy: Buffered<'a>,
+}
+
+impl Spliced<'_> {
+    fn copied(&mut self, source: BorrowedFd<'_>) -> Taken<Why> {
+        match self.copy.take(source) {
+            Taken::Bytes(bytes) => Taken::Bytes(bytes),
+            Taken::Dry => Taken::Dry,
+            Taken::End => Taken::End,
+            Taken::Refused(never) => match never {},
+            Taken::Failed(fault) => Taken::Failed(fault),
+        }
+    }
+}
+
+impl Mover for Spliced<'_> {
+    type Refusal = Why;
+
+    fn take(&mut self, source: BorrowedFd<'_>) -> Taken<Why> {
+        if self.copies {
+            return self.copied(source);
+        }
+        if self.pipe.is_none() {
+            match self.pool.take() {
+                Ok(pipe) => self.pipe = Some(pipe),
+                Err(errno) => return Taken::Refused(Why::Pipe(errno)),
+            }
+        }
+        let Some(pipe) = &mut self.pipe else {
+            return Taken::Dry;
+        };
+        match pipe.fill(source) {
+            Ok(0) => Taken::End,
+            Ok(bytes) => Taken::Bytes(bytes),
+            // splice(2) stops before an urgent byte for good, whatever comes after it; recv(2) takes it along.
+            Err(Errno::AGAIN) if tcp::is_at_mark(source) => self.copied(source),
+            Err(Errno::AGAIN) => Taken::Dry,
+            Err(errno) if is_refusal(errno) => Taken::Refused(Why::Refused(errno)),
+            Err(errno) => Taken::Failed(Fault {
+                call: "splice",
+                errno,
+            }),
+        }
+    }
+
+    fn give(&mut self, target: BorrowedFd<'_>) -> Result<usize, Fault> {
+        let call = "splice";
+        match &mut self.pipe {
+            Some(pipe) if pipe.held() > 0 => {
+                pipe.drain(target).map_err(|errno| Fault { call, errno })
+            }
+            _ => self.copy.give(target),
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.pipe.as_ref().map_or(0, Pipe::held) + self.copy.held()
+    }
+
+    fn rest(&mut self) {
+        if let Some(pipe) = self.pipe.take() {
+            self.pool.put(pipe);
+        }
+        self.copy.rest();
+    }
+
+    fn settle(&mut self, refusal: &Why) -> (EngineKind, Why) {
+        self.copies = true;
+        (EngineKind::Copy, refusal.clone())
+    }
+}
+
+impl Drop for Spliced<'_> {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+/// Whether splice(2) itself is refused: by a profile, by the kernel, or for this kind of socket.
+fn is_refusal(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP
+    )
+}
+
+fn way_out(fault: &Fault) -> Arc<str> {
+    let Fault { call, errno } = fault;
+    let hint = match *errno {
+        errno if is_refusal(errno) => {
+            "a seccomp profile or this kernel refuses it; allow pipe2(2), fcntl(2) and splice(2), or use --engine copy"
+        }
+        Errno::MFILE => "raise the limit on open files (ulimit -n, LimitNOFILE=)",
+        Errno::NFILE => "raise fs.file-max",
+        _ => "use --engine copy",
+    };
+    format!("{call}: {errno}: {hint}").into()
 }

@@ -1,0 +1,88 @@
+//! One socket of a connection while it is in the poll set.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::net::sockopt;
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::{
+    pair::{Pair, Peer, Socket},
+    sys::reactor,
+};
+
+/// A socket that tokio's reactor watches.
+pub(super) struct End {
+    pub(super) poll: AsyncFd<OwnedFd>,
+    pub(super) mapped: bool,
+    peer: Peer,
+}
+
+/// Puts both sockets into the poll set, in the order of [`crate::pair::Side::BOTH`].
+pub(super) fn open(pair: Pair) -> Result<[End; 2], (Pair, io::Error)> {
+    let Pair { client, upstream } = pair;
+    let client = match End::open(client) {
+        Ok(client) => client,
+        Err((client, error)) => return Err((Pair { client, upstream }, error)),
+    };
+    match End::open(upstream) {
+        Ok(upstream) => Ok([client, upstream]),
+        Err((upstream, error)) => {
+            let client = client.release();
+            Err((Pair { client, upstream }, error))
+        }
+    }
+}
+
+/// Takes both sockets out of the poll set.
+pub(super) fn release([client, upstream]: [End; 2]) -> Pair {
+    Pair {
+        client: client.release(),
+        upstream: upstream.release(),
+    }
+}
+
+impl End {
+    fn open(socket: Socket) -> Result<Self, (Socket, io::Error)> {
+        let Socket { fd, peer, mapped } = socket;
+        // An urgent byte would be lost to recv(2), and is in the stream for the sockmap. So that no engine loses it, it
+        // is in the stream for all of them. Unix sockets have none, and may refuse.
+        let _ = sockopt::set_socket_oobinline(&fd, true);
+        match reactor::register(fd) {
+            Ok(poll) => Ok(Self { poll, mapped, peer }),
+            Err((fd, error)) => Err((Socket { fd, peer, mapped }, error)),
+        }
+    }
+
+    fn release(self) -> Socket {
+        Socket {
+            fd: self.poll.into_inner(),
+            peer: self.peer,
+            mapped: self.mapped,
+        }
+    }
+
+    /// Ends when the connection at this socket has failed: reset, timed out. A FIN is no failure.
+    ///
+    /// It is heard also while nothing is read or written, which is when no other call would say it.
+    pub(super) async fn died(&self) -> io::Error {
+        loop {
+            let mut guard = match self.poll.ready(Interest::ERROR).await {
+                Ok(guard) => guard,
+                Err(gone) => return gone,
+            };
+            match sockopt::socket_error(self) {
+                Ok(Ok(())) => guard.clear_ready(),
+                Ok(Err(errno)) | Err(errno) => return errno.into(),
+            }
+        }
+    }
+}
+
+impl AsFd for End {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poll.get_ref().as_fd()
+    }
+}

@@ -1,0 +1,75 @@
+//! Empty pipes, kept for the next connection that has bytes to move.
+
+use std::{
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
+};
+
+use super::pipe::Pipe;
+use crate::engine::duplex::Fault;
+
+/// Idle pipes kept, of two descriptors each. More may be in use; the ones over it are closed.
+pub(super) const KEPT: usize = 64;
+
+/// A stack of empty pipes.
+#[derive(Debug)]
+pub(super) struct Pool {
+    make: fn() -> Result<Pipe, Errno>,
+    idle: Mutex<Vec<Pipe>>,
+}
+
+impl Pool {
+    /// An empty pool that gets its pipes from `make`.
+    pub(super) fn new(make: fn() -> Result<Pipe, Errno>) -> Self {
+        let idle = Mutex::default();
+        Self { make, idle }
+    }
+
+    /// An empty pipe.
+    ///
+    /// # Errors
+    ///
+    /// Fails when none is kept and none can be made.
+    pub(super) fn take(&self) -> Result<Pipe, Errno> {
+        let kept = self.lock().pop();
+        kept.map_or_else(self.make, Ok)
+    }
+
+    /// Gives a pipe back. One with bytes in it is closed: they are of a connection that failed, and nobody else's.
+    pub(super) fn put(&self, pipe: Pipe) {
+        let mut idle = self.lock();
+        if pipe.held() == 0 && idle.len() < KEPT {
+            idle.push(pipe);
+        }
+    }
+
+    /// Moves a few bytes through a pipe, from a socket to a socket.
+    pub(super) fn trial(&self) -> Result<(), Fault> {
+        let failed = |call| move |errno| Fault { call, errno };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(failed("socketpair"))?;
+        let mut pipe = self.take().map_err(failed("pipe2"))?;
+        send(&near, TRIAL, SendFlags::NOSIGNAL).map_err(failed("send"))?;
+        pipe.fill(far.as_fd()).map_err(failed("splice"))?;
+        pipe.drain(far.as_fd()).map_err(failed("splice"))?;
+        let mut back = [0; TRIAL.len()];
+        recv(&near, &mut back, RecvFlags::empty()).map_err(failed("recv"))?;
+        if back != *TRIAL {
+            return Err(failed("splice")(Errno::IO));
+        }
+        self.put(pipe);
+        Ok(())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Pipe>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const TRIAL: &[u8; 5] = b"relay";

@@ -1,0 +1,174 @@
+//! Pipes: where they come from, when they are held, and what happens without them.
+
+use std::{
+    io::Write,
+    os::{fd::AsFd, unix::net::UnixStream},
+    sync::Arc,
+};
+
+use rustix::io::Errno;
+use tokio::io::AsyncWriteExt;
+
+use super::{Pipe, Pool, Splice, pipe, pool};
+use crate::{
+    close::Outcome,
+    decline::Why,
+    engine::{
+        copy::Copy,
+        duplex::{
+            Mover, Taken,
+            rig::{self, Rig, Under, pattern, read, read_all, until, within, write},
+        },
+    },
+    pair::{Direction, Side},
+    plan::{EngineKind, Limits},
+};
+
+/// An engine with so many pipes, and no more to be had.
+fn with_pipes(pipes: usize) -> Arc<Splice> {
+    let pool = Pool::new(|| Err(Errno::MFILE));
+    for _ in 0..pipes {
+        pool.put(Pipe::new().unwrap());
+    }
+    Arc::new(Splice::with(pool))
+}
+
+fn idle(splice: &Splice) -> usize {
+    splice.pool.lock().len()
+}
+
+#[test]
+fn the_trial_leaves_its_pipe_in_the_pool() {
+    let splice = Splice::start().unwrap();
+    assert_eq!(idle(&splice), 1);
+    assert_eq!(splice.pool.take().unwrap().held(), 0);
+}
+
+#[test]
+fn a_pool_keeps_so_many_pipes_and_no_more() {
+    let pool = Pool::new(Pipe::new);
+    let many: Vec<_> = (0..=pool::KEPT).map(|_| pool.take().unwrap()).collect();
+    many.into_iter().for_each(|pipe| pool.put(pipe));
+    assert_eq!(pool.lock().len(), pool::KEPT);
+}
+
+#[test]
+fn a_size_that_is_refused_is_halved() {
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    // Beyond what a pipe can ever have, so refused to root too.
+    let size = pipe::grow(&writer, 1 << 40).unwrap();
+    assert!(size >= 64 << 10, "{size}");
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    let has = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+    assert_eq!(pipe::grow(&writer, 1).unwrap(), has);
+}
+
+#[test]
+fn a_refusal_at_start_names_the_call_and_the_way_out() {
+    let pool = Pool::new(|| Err(Errno::PERM));
+    let text = super::way_out(&pool.trial().unwrap_err());
+    assert!(text.starts_with("pipe2: "), "{text}");
+    assert!(
+        text.contains("seccomp") && text.contains("--engine copy"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_holds_no_pipe() {
+    let splice = with_pipes(2);
+    let mut rig = Rig::tcp(&Under::Splice(splice.clone()), Limits::default());
+    for _ in 0..10 {
+        write(&mut rig.client, b"ping").await;
+        read(&mut rig.upstream, 4).await;
+        write(&mut rig.upstream, b"pong").await;
+        read(&mut rig.client, 4).await;
+    }
+    until(|| idle(&splice) == 2).await;
+    drop((rig.client, rig.upstream));
+    let end = within(rig.run).await.unwrap();
+    assert!(end.is_ok());
+    assert_eq!(idle(&splice), 2);
+}
+
+#[test]
+fn an_aborted_pipe_is_not_used_again() {
+    let splice = with_pipes(1);
+    let (mut near, far) = UnixStream::pair().unwrap();
+    near.write_all(b"bytes of one connection").unwrap();
+    let mut mover = splice.mover();
+    assert!(matches!(mover.take(far.as_fd()), Taken::Bytes(23)));
+    drop(mover);
+    assert_eq!(idle(&splice), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_pipe_the_connection_comes_back_whole() {
+    let splice = with_pipes(0);
+    let mut rig = Rig::tcp(&Under::Splice(splice), Limits::default());
+    write(&mut rig.client, b"early").await;
+    let declined = within(&mut rig.run).await.unwrap().unwrap_err();
+    assert_eq!(declined.why, Why::Pipe(Errno::MFILE));
+    let drain = rig.drain.clone();
+    let copied = tokio::spawn(async move {
+        Copy::default().run(declined.connection, &drain).await;
+    });
+    rig.client.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut rig.upstream).await.unwrap(), b"early");
+    drop(rig.upstream);
+    within(copied).await.unwrap();
+    let end = within(rig.ended.recv()).await.unwrap();
+    assert_eq!(end.engine, Some(EngineKind::Copy));
+    assert_eq!(end.outcome, Outcome::end(Side::Client));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipe_missing_in_the_middle_loses_nothing() {
+    let splice = with_pipes(1);
+    let mut rig = Rig::tcp(&Under::Splice(splice.clone()), Limits::default());
+    write(&mut rig.client, b"first").await;
+    read(&mut rig.upstream, 5).await;
+    until(|| idle(&splice) == 1).await;
+    drop(splice.pool.take().unwrap());
+    let (up, down) = (pattern(1, 3 << 20), pattern(2, 3 << 20));
+    let (mut client, mut upstream) = (rig.client, rig.upstream);
+    let (sent, reply) = (up.clone(), down.clone());
+    let far = tokio::spawn(async move {
+        assert!(read_all(&mut upstream).await.unwrap() == sent);
+        write(&mut upstream, &reply).await;
+    });
+    write(&mut client, &up).await;
+    client.shutdown().await.unwrap();
+    assert!(read_all(&mut client).await.unwrap() == down);
+    far.await.unwrap();
+    let end = within(rig.ended.recv()).await.unwrap();
+    assert_eq!(end.outcome, Outcome::end(Side::Client));
+    assert_eq!(end.engine, Some(EngineKind::Copy));
+    assert_eq!(end.declined, ["no_pipe"]);
+    assert_eq!(rig.meter.moved(Direction::Up), 5 + (3 << 20));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_pipe_takes_many_tiny_segments() {
+    let pool = Pool::new(Pipe::smallest);
+    let under = Under::Splice(Arc::new(Splice::with(pool)));
+    let mut rig = Rig::tcp(&under, Limits::default());
+    let sent = pattern(3, 5000);
+    for byte in sent.chunks(1) {
+        write(&mut rig.client, byte).await;
+    }
+    rig.client.shutdown().await.unwrap();
+    assert!(read_all(&mut rig.upstream).await.unwrap() == sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_in_the_sockmap_is_left_to_copy() {
+    let ((client, near), (upstream, far)) = (rig::tcp(), rig::tcp());
+    let mut pair = rig::pair(near, far);
+    pair.upstream.mapped = true;
+    let under = Under::splice();
+    let rig = Rig::over(&under, Limits::default(), (client, upstream), pair);
+    let declined = within(rig.run).await.unwrap().unwrap_err();
+    assert_eq!(declined.why, Why::Mapped);
+    assert!(declined.connection.pair.upstream.mapped);
+}
