@@ -1,1 +1,180 @@
-//! What this host can do for each engine.
+//! Accepting clients: what a listener is, and what each of accept(2)'s errors means for it.
+
+mod bind;
+mod unlink;
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    net::{SocketFlags, acceptfrom_with},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+use tokio::io::unix::AsyncFd;
+
+use self::unlink::Unlink;
+use crate::{
+    pair::{Peer, Socket},
+    plan::Address,
+    sys::reactor,
+};
+
+pub use bind::{BindError, bind};
+
+/// How long a listener rests when there is nothing to accept a client with: long enough not to spin, short beside what
+/// a client waits for.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Failures closer together than this are one episode, and logged once.
+const EPISODE: Duration = Duration::from_secs(30);
+
+/// A socket that listens, not yet watched by any runtime.
+#[derive(Debug)]
+pub struct Listener {
+    // Before the socket: a path that still names it must not outlive it.
+    unlink: Option<Unlink>,
+    fd: OwnedFd,
+    address: Address,
+}
+
+impl Listener {
+    /// Where it really listens: with the port that was chosen for port 0.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Registers with the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what epoll_ctl(2) said.
+    pub fn open(self) -> io::Result<Acceptor> {
+        let path = match &self.address {
+            Address::Unix(path) => Some(Arc::from(path.as_path())),
+            Address::Ip(_) | Address::Name(..) => None,
+        };
+        Ok(Acceptor {
+            _unlink: self.unlink,
+            fd: reactor::register(self.fd).map_err(|(_fd, error)| error)?,
+            address: self.address,
+            path,
+            failed: None,
+        })
+    }
+}
+
+/// A listener that accepts on the runtime that it was opened on.
+#[derive(Debug)]
+pub struct Acceptor {
+    _unlink: Option<Unlink>,
+    fd: AsyncFd<OwnedFd>,
+    address: Address,
+    path: Option<Arc<Path>>,
+    failed: Option<Instant>,
+}
+
+impl Acceptor {
+    /// The next client, nonblocking, in no poll set, and armed to reset.
+    ///
+    /// It never fails: what keeps it from accepting is logged once per episode and waited out. Dropping the future
+    /// loses no client.
+    pub async fn accept(&mut self) -> Socket {
+        loop {
+            let Ok(mut ready) = self.fd.readable().await else {
+                // The runtime is shutting down, and this task with it.
+                return std::future::pending().await;
+            };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let errno = match acceptfrom_with(self.fd.get_ref(), flags) {
+                Ok((fd, from)) => match self.peer(from.and_then(|from| from.try_into().ok())) {
+                    Some(peer) => return Socket::new(fd, peer),
+                    None => continue,
+                },
+                Err(errno) => errno,
+            };
+            match Trouble::of(errno) {
+                Trouble::Idle => ready.clear_ready(),
+                Trouble::Client => (),
+                Trouble::Host => {
+                    self.report(errno);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn peer(&self, from: Option<SocketAddr>) -> Option<Peer> {
+        match &self.path {
+            Some(path) => Some(Peer::Unix(path.clone())),
+            // A socket for both families shows IPv4 clients as ::ffff:a.b.c.d.
+            None => {
+                from.map(|from| Peer::Ip(SocketAddr::new(from.ip().to_canonical(), from.port())))
+            }
+        }
+    }
+
+    fn report(&mut self, errno: Errno) {
+        let again = self.failed.is_some_and(|last| last.elapsed() < EPISODE);
+        self.failed = Some(Instant::now());
+        if !again {
+            let error = io::Error::from(errno);
+            tracing::warn!(listen = %self.address, %error, "cannot accept; clients wait in the backlog, trying on");
+        }
+    }
+}
+
+/// What an error of accept(2) is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Nobody is waiting.
+    Idle,
+    /// One client is gone; the next may be there.
+    Client,
+    /// Nobody can be accepted now.
+    Host,
+}
+
+impl Trouble {
+    fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::AGAIN => Self::Idle,
+            // The network errors that accept(2) says to treat like EAGAIN by retrying.
+            Errno::CONNABORTED
+            | Errno::INTR
+            | Errno::NETDOWN
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH => Self::Client,
+            _ => Self::Host,
+        }
+    }
+}
+
+/// Raises the soft limit of open files to the hard one: a connection takes two, and pipes while bytes are under way.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::debug!(from = ?limit.current, to = ?limit.maximum, "open files"),
+        Err(error) => {
+            tracing::debug!(%error, limit = ?limit.current, "open files: the limit stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,3 +3,4 @@
 pub(crate) mod reactor;
 pub(crate) mod shared;
 pub(crate) mod tcp;
+pub(crate) mod tune;

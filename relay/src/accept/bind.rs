@@ -1,0 +1,143 @@
+//! Making listeners: addresses to try, options to inherit, stale Unix sockets, and errors that say what to do.
+
+use std::{fs, io, net::SocketAddr, os::unix::fs::FileTypeExt, path::Path};
+
+use rustix::{
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, sockopt::set_socket_reuseaddr},
+};
+
+use super::{
+    Listener,
+    unlink::{Unlink, inode},
+};
+use crate::{
+    close,
+    plan::Address,
+    sys::tune::{errno, stream, tune},
+};
+
+/// Clients that the kernel may accept ahead of relay; it clamps the value to `net.core.somaxconn`, 4096 since Linux 5.4.
+const BACKLOG: i32 = 4096;
+
+/// A listener that cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("--listen {address}: cannot {what}: {error}; {advice}")]
+pub struct BindError {
+    address: Address,
+    what: &'static str,
+    error: io::Error,
+    advice: &'static str,
+}
+
+/// Listens on `address`; for a name, on the first of its addresses that can be bound.
+///
+/// # Errors
+///
+/// Fails with what the system said and what would help.
+pub async fn bind(address: &Address) -> Result<Listener, BindError> {
+    match address {
+        Address::Ip(at) => tcp(*at).map_err(|errno| fault(address, errno)),
+        Address::Unix(path) => unix(path).map_err(|errno| fault(address, errno)),
+        Address::Name(host, port) => {
+            let unresolved = |error| BindError {
+                address: address.clone(),
+                what: "resolve the name",
+                error,
+                advice: "check the spelling and the resolver, or give an IP address",
+            };
+            let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+            let mut last = unresolved(io::Error::other("it has no address"));
+            for at in found.map_err(unresolved)? {
+                match tcp(at) {
+                    Ok(listener) => return Ok(listener),
+                    Err(errno) => last = fault(address, errno),
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+fn fault(address: &Address, errno: Errno) -> BindError {
+    let advice = match (errno, address) {
+        (Errno::ADDRINUSE, _) => "choose another port or stop what uses it",
+        (Errno::ACCESS, Address::Unix(_)) => "check the permissions of its directory",
+        (Errno::ACCESS, _) => {
+            "it needs CAP_NET_BIND_SERVICE, or a port from net.ipv4.ip_unprivileged_port_start on"
+        }
+        (Errno::ADDRNOTAVAIL, _) => "no interface of this host has that address",
+        (Errno::AFNOSUPPORT, _) => "this host has no such address family; IPv6 may be off",
+        (Errno::EXIST, _) => "the path names something that is no socket; it is left alone",
+        (Errno::NOENT | Errno::NOTDIR, _) => "its directory does not exist",
+        (Errno::MFILE | Errno::NFILE, _) => "raise the limit of open files",
+        _ => "check the address",
+    };
+    let (address, error) = (address.clone(), errno.into());
+    BindError {
+        address,
+        what: "listen",
+        error,
+        advice,
+    }
+}
+
+fn tcp(at: SocketAddr) -> Result<Listener, Errno> {
+    let family = match at {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = stream(family)?;
+    set_socket_reuseaddr(&fd, true)?;
+    // Linux hands these on to every accepted socket, which saves each of them the calls; and a client that is still in
+    // the backlog when the process dies sees a reset, too.
+    tune(&fd)?;
+    close::arm(&fd);
+    net::bind(&fd, &at)?;
+    net::listen(&fd, BACKLOG)?;
+    let address = SocketAddr::try_from(net::getsockname(&fd)?)?;
+    Ok(Listener {
+        unlink: None,
+        fd,
+        address: Address::Ip(address),
+    })
+}
+
+fn unix(path: &Path) -> Result<Listener, Errno> {
+    let at = SocketAddrUnix::new(path)?;
+    let fd = stream(AddressFamily::UNIX)?;
+    match net::bind(&fd, &at) {
+        Err(Errno::ADDRINUSE) => {
+            remove_stale(path, &at)?;
+            net::bind(&fd, &at)?;
+        }
+        other => other?,
+    }
+    let unlink = Unlink::new(path.to_owned()).map_err(|error| errno(&error))?;
+    net::listen(&fd, BACKLOG)?;
+    Ok(Listener {
+        unlink: Some(unlink),
+        fd,
+        address: Address::Unix(path.to_owned()),
+    })
+}
+
+/// Removes the socket file of a listener that is gone: one that refuses, which a live one with a full backlog does not.
+fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), Errno> {
+    let found = fs::symlink_metadata(path).map_err(|error| errno(&error))?;
+    if !found.file_type().is_socket() {
+        return Err(Errno::EXIST);
+    }
+    let seen = inode(path).map_err(|error| errno(&error))?;
+    match net::connect(stream(AddressFamily::UNIX)?, at) {
+        Err(Errno::CONNREFUSED) if inode(path).is_ok_and(|now| now == seen) => {
+            tracing::info!(path = %path.display(), "taking over a stale socket file");
+            fs::remove_file(path).map_err(|error| errno(&error))
+        }
+        // Gone in between.
+        Err(Errno::NOENT) => Ok(()),
+        // May be somebody else's, who is not to be asked.
+        Err(Errno::ACCESS) => Err(Errno::ACCESS),
+        _ => Err(Errno::ADDRINUSE),
+    }
+}

@@ -1,0 +1,1 @@
+//! What accept is held to.
