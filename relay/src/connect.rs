@@ -1,1 +1,238 @@
-//! What this host can do for each engine.
+//! Dialling an upstream within a deadline, for as long as the client is there to wait for it.
+
+use std::{
+    future::{Future, pending},
+    io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::Path,
+    pin::pin,
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, addr::SocketAddrArg, sockopt},
+};
+use tokio::{
+    io::{Interest, Ready},
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use crate::{
+    close::{self, How, Outcome},
+    drain::Drain,
+    pair::{Peer, Side, Socket},
+    plan::Address,
+    sys::{
+        reactor,
+        tune::{errno, stream, tune},
+    },
+};
+
+/// How long to wait before asking a Unix listener with a full backlog again; doubled up to the second.
+const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// What came of a dial.
+#[derive(Debug)]
+pub struct Dialled {
+    /// The client, as it was given.
+    pub client: OwnedFd,
+    /// Who was dialled last; nobody where the name could not be resolved.
+    pub peer: Option<Peer>,
+    /// The upstream: nonblocking, in no poll set, armed to reset; or how the connection ends without it.
+    pub upstream: Result<Socket, Outcome>,
+}
+
+/// Dials `to` for `client`: every address of a name in turn, until `limit` is over.
+///
+/// It ends early when the client resets or hangs up, and when live connections are to be cut. A client that has only
+/// ended its own direction still waits for an answer, and so does the dial.
+pub async fn dial(client: OwnedFd, to: &Address, limit: Duration, drain: &Drain) -> Dialled {
+    let mut peer = None;
+    let (client, upstream) = {
+        let mut dialling = pin!(within(limit, to, &mut peer));
+        // Most upstreams are near and answer before the client is worth watching.
+        let at_once = tokio::select! {
+            biased;
+            upstream = &mut dialling => Some(upstream),
+            () = std::future::ready(()) => None,
+        };
+        match at_once {
+            Some(upstream) => (client, upstream),
+            None => while_waited_for(client, drain, dialling).await,
+        }
+    };
+    Dialled {
+        client,
+        peer,
+        upstream,
+    }
+}
+
+type Upstream = Result<Socket, Outcome>;
+
+async fn while_waited_for(
+    client: OwnedFd,
+    drain: &Drain,
+    dialling: impl Future<Output = Upstream>,
+) -> (OwnedFd, Upstream) {
+    let cut = async {
+        drain.cut().await;
+        Err(Outcome::relay(How::Drain))
+    };
+    match reactor::register(client) {
+        Ok(watched) => {
+            let upstream = tokio::select! {
+                upstream = dialling => upstream,
+                gone = gone(&watched) => Err(gone),
+                drained = cut => drained,
+            };
+            (watched.into_inner(), upstream)
+        }
+        // Nobody to watch it: then the dial takes as long as it takes.
+        Err((client, _error)) => {
+            let upstream = tokio::select! {
+                upstream = dialling => upstream,
+                drained = cut => drained,
+            };
+            (client, upstream)
+        }
+    }
+}
+
+/// Ends when the client's socket is dead in both directions.
+async fn gone(client: &tokio::io::unix::AsyncFd<OwnedFd>) -> Outcome {
+    loop {
+        let Ok(mut guard) = client.ready(Interest::WRITABLE | Interest::ERROR).await else {
+            return pending().await;
+        };
+        if guard.ready().is_error() || guard.ready().is_write_closed() {
+            let error = sockopt::socket_error(client.get_ref());
+            let error = error.and_then(|pending| pending.map(|()| Errno::CONNRESET));
+            let error = error.unwrap_or_else(|errno| errno);
+            return Outcome::failed(Side::Client, "poll", &error.into());
+        }
+        guard.clear_ready_matching(Ready::WRITABLE);
+    }
+}
+
+async fn within(limit: Duration, to: &Address, peer: &mut Option<Peer>) -> Upstream {
+    let failed = |call, error: &io::Error| Outcome::failed(Side::Upstream, call, error);
+    match to {
+        Address::Ip(at) => {
+            *peer = Some(Peer::Ip(*at));
+            let socket = timeout(limit, tcp(*at)).await;
+            socket
+                .unwrap_or(Err(Errno::TIMEDOUT))
+                .map_err(|errno| failed("connect", &errno.into()))
+        }
+        Address::Unix(path) => {
+            let unix_peer = Peer::Unix(path.as_path().into());
+            *peer = Some(unix_peer.clone());
+            let socket = timeout(limit, unix(path))
+                .await
+                .unwrap_or(Err(Errno::TIMEDOUT));
+            let socket = socket.map_err(|errno| failed("connect", &errno.into()))?;
+            Ok(Socket::new(socket, unix_peer))
+        }
+        Address::Name(host, port) => {
+            let deadline = Instant::now().checked_add(limit).unwrap_or_else(far);
+            let found = timeout_at(deadline, tokio::net::lookup_host((host.as_str(), *port))).await;
+            let found = match found {
+                Ok(Ok(found)) => found.collect::<Vec<_>>(),
+                Ok(Err(error)) => return Err(failed("resolve", &error)),
+                Err(_) => return Err(failed("resolve", &Errno::TIMEDOUT.into())),
+            };
+            let socket = first(&found, deadline, peer).await;
+            socket.map_err(|(call, error)| failed(call, &error))
+        }
+    }
+}
+
+/// Tries the addresses in order, each with its share of the time that is left, so that a dead one leaves some.
+async fn first(
+    found: &[SocketAddr],
+    deadline: Instant,
+    peer: &mut Option<Peer>,
+) -> Result<Socket, (&'static str, io::Error)> {
+    let mut last = ("resolve", io::ErrorKind::NotFound.into());
+    let mut left = u32::try_from(found.len()).unwrap_or(u32::MAX);
+    for at in found {
+        *peer = Some(Peer::Ip(*at));
+        let share = deadline.saturating_duration_since(Instant::now()) / left;
+        match timeout(share, tcp(*at))
+            .await
+            .unwrap_or(Err(Errno::TIMEDOUT))
+        {
+            Ok(socket) => return Ok(socket),
+            Err(errno) => last = ("connect", errno.into()),
+        }
+        left -= 1;
+    }
+    Err(last)
+}
+
+/// A deadline that nobody lives to see, for limits that no clock can hold.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(30 * 365 * 24 * 3600)
+}
+
+async fn tcp(at: SocketAddr) -> Result<Socket, Errno> {
+    let family = match at {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = stream(family)?;
+    close::arm(&fd);
+    tune(&fd)?;
+    let fd = established(fd, &at).await?;
+    // A port of the range for outgoing connections can be given to the one that dials it, which then talks to itself.
+    let (near, far) = (net::getsockname(&fd)?, net::getpeername(&fd)?);
+    match near == far.ok_or(Errno::NOTCONN)? {
+        true => Err(Errno::CONNREFUSED),
+        false => Ok(Socket::new(fd, Peer::Ip(at))),
+    }
+}
+
+async fn unix(path: &Path) -> Result<OwnedFd, Errno> {
+    let at = SocketAddrUnix::new(path)?;
+    let fd = stream(AddressFamily::UNIX)?;
+    let mut pause = RETRY.0;
+    loop {
+        match net::connect(&fd, &at) {
+            // The backlog is full, and no event will say when it is not.
+            Err(Errno::AGAIN) => sleep(pause).await,
+            Err(Errno::INTR) => (),
+            other => return other.map(|()| fd),
+        }
+        pause = (pause * 2).min(RETRY.1);
+    }
+}
+
+/// Connects a nonblocking socket. connect(2) is asked again for the result: it says 0 once established, EALREADY while
+/// under way and else why it failed.
+async fn established(fd: OwnedFd, at: &impl SocketAddrArg) -> Result<OwnedFd, Errno> {
+    match net::connect(&fd, at) {
+        Err(Errno::INPROGRESS | Errno::INTR) => (),
+        other => return other.map(|()| fd),
+    }
+    // Over loopback the handshake is done by now.
+    match net::connect(&fd, at) {
+        Err(Errno::ALREADY) => (),
+        other => return other.map(|()| fd),
+    }
+    let watched = reactor::register(fd).map_err(|(_fd, error)| errno(&error))?;
+    loop {
+        let mut guard = watched.writable().await.map_err(|error| errno(&error))?;
+        match net::connect(watched.get_ref(), at) {
+            Err(Errno::ALREADY | Errno::INTR) => guard.clear_ready(),
+            Err(errno) => return Err(errno),
+            Ok(()) => break,
+        }
+    }
+    Ok(watched.into_inner())
+}
+
+#[cfg(test)]
+mod tests;

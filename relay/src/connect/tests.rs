@@ -1,0 +1,1 @@
+//! What connect is held to.
