@@ -113,6 +113,15 @@ impl Engines {
         })
     }
 
+    /// The engines that carry connections here, best first.
+    pub fn offered(&self) -> impl Iterator<Item = EngineKind> {
+        EngineKind::ALL.into_iter().filter(|engine| match engine {
+            EngineKind::Sockmap => self.sockmap.is_ok(),
+            EngineKind::Splice => self.splice.is_ok(),
+            EngineKind::Copy => self.choice.allows(EngineKind::Copy),
+        })
+    }
+
     /// Carries `connection` with the first engine that takes it. Returns when no task is needed for it any more: at its
     /// end, or as soon as the kernel carries it.
     pub async fn carry(&self, mut connection: Box<Connection>) {
