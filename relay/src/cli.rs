@@ -1,0 +1,495 @@
+//! The command line: flags as typed, and their one conversion into a plan.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use relay::plan::{Address, Choice, EngineKind, Limits, Plan, Policy, Route};
+use tracing::level_filters::LevelFilter;
+
+use crate::logs::{Format, Log};
+
+/// Exit code for a command line that cannot be carried out.
+const USAGE: u8 = 2;
+
+/// Limits longer than this mean never, and no clock has to hold them.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Forward.
+    Serve(Serve),
+    /// Say what this host can do.
+    Check(Check),
+}
+
+/// How to forward.
+#[derive(Debug)]
+pub(crate) struct Serve {
+    pub(crate) plan: Plan,
+    pub(crate) log: Log,
+}
+
+/// Why there is nothing to do: bad usage, or a text that was asked for.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// `--help` or `--version`.
+    Asked(String),
+    /// One line that names the flag and the fault.
+    Usage(String),
+}
+
+impl Refusal {
+    /// Prints it and says how the process ends. A reader that is gone is no fault.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Asked(text) => {
+                let _ = io::stdout().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Self::Usage(fault) => {
+                complain(fault);
+                ExitCode::from(USAGE)
+            }
+        }
+    }
+}
+
+/// Says on stderr, in one line, why relay gives up.
+pub(crate) fn complain(fault: &str) {
+    let line = fault.split_whitespace().collect::<Vec<_>>().join(" ");
+    let _ = io::stderr().write_all(format!("relay: {line}\n").as_bytes());
+}
+
+/// Reads the command line.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Refusal> {
+    let typed = Typed::try_parse_from(words).map_err(|error| refusal(&error))?;
+    match typed.command {
+        Some(Commands::Check(check)) => Ok(Command::Check(check)),
+        None => plan(typed.serve)
+            .map(Command::Serve)
+            .map_err(Refusal::Usage),
+    }
+}
+
+fn refusal(error: &clap::Error) -> Refusal {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Asked(text),
+        _ => {
+            let fault = text.strip_prefix("error: ").unwrap_or(&text);
+            let end = ["\n\nUsage:", "\n\nFor more information"]
+                .iter()
+                .filter_map(|mark| fault.rfind(mark))
+                .min();
+            let fault = fault[..end.unwrap_or(fault.len())].replace("\n\n  tip:", "; tip:");
+            Refusal::Usage(format!("{fault}; try --help"))
+        }
+    }
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "relay",
+    version,
+    about = "Forwards TCP connections, inside the kernel where the kernel allows it",
+    long_about = "Forwards TCP connections, inside the kernel where the kernel allows it.\n\n\
+        Each --listen takes clients for the --to at the same place in the command line. One record per connection goes \
+        to stderr when it ends. SIGTERM and SIGINT stop: no new clients, time for the live ones, then a reset; a second \
+        signal skips the wait.",
+    after_long_help = "\
+Examples:
+  relay --listen 0.0.0.0:8080 --to 10.0.0.5:80
+  relay --listen '[::]:5432' --to db.internal:5432 --idle-timeout 30m
+  relay --listen 127.0.0.1:9000 --to unix:/run/app.sock --log-format json
+  relay check
+
+Exit codes:
+  0  stopped, and every connection came to its own end
+  1  connections had to be cut, or relay could not start
+  2  bad usage
+
+Durations: 500ms, 10s, 5m, 1h 30m, 2days; none where a limit may be absent.",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+struct Typed {
+    #[command(subcommand)]
+    command: Option<Commands>,
+    #[command(flatten)]
+    serve: Flags,
+}
+
+#[derive(Debug, Subcommand)]
+enum Commands {
+    /// Prints what this host can do for each engine, what is missing, and what would help.
+    #[command(
+        long_about = "Prints what this host can do for each engine, what is missing, and what would help.\n\n\
+        It starts the engines as relay itself would, self-test included, and forwards nothing. The exit code is 0 \
+        whatever it finds; 1 when it could not look."
+    )]
+    Check(Check),
+}
+
+/// How to look.
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Test sockmap also on a kernel version known to harm it.
+    #[arg(long)]
+    pub(crate) trust_kernel: bool,
+}
+
+#[derive(Args, Debug)]
+struct Flags {
+    /// Where clients connect: host:port, [v6]:port or unix:/path; once per --to.
+    ///
+    /// Port 0 takes a free one, which the `listening` line tells. A name listens on the first of its addresses that
+    /// can be bound. A stale Unix socket is taken over, anything else in its place is left alone.
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<Address>,
+    /// Where their connections go: host:port, [v6]:port or unix:/path; once per --listen.
+    ///
+    /// A name is resolved for every connection, and its addresses are tried in order.
+    #[arg(long, value_name = "ADDR")]
+    to: Vec<Address>,
+    /// What moves the bytes.
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    engine: Engine,
+    /// Offer sockmap also on a kernel version known to harm it, for kernels that were patched.
+    #[arg(long)]
+    trust_kernel: bool,
+    /// How diagnostics and records are written to stderr.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// The least grave diagnostic that is written; records are written always.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: Level,
+    /// How long live connections may go on after a stop; 0 resets them at once, none waits for ever.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = limit)]
+    drain_timeout: Limit,
+    /// How long an upstream may take to resolve and accept; cannot be 0 or none.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
+    connect_timeout: Duration,
+    /// Ends a connection without a byte for this long; 0 or none for never.
+    #[arg(long, value_name = "DURATION", default_value = "none", value_parser = limit)]
+    idle_timeout: Limit,
+    /// The same once one side has ended its direction; 0 or none for never.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = limit)]
+    half_close_timeout: Limit,
+}
+
+/// `--engine`, as typed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Engine {
+    /// The best that serves the connection.
+    Auto,
+    /// A BPF program in the kernel, TCP only.
+    Sockmap,
+    /// splice(2) through a pipe.
+    Splice,
+    /// read(2) and write(2).
+    Copy,
+}
+
+impl From<Engine> for Choice {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Auto => Self::Auto,
+            Engine::Sockmap => Self::Only(EngineKind::Sockmap),
+            Engine::Splice => Self::Only(EngineKind::Splice),
+            Engine::Copy => Self::Only(EngineKind::Copy),
+        }
+    }
+}
+
+/// `--log-format`, as typed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl From<LogFormat> for Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// `--log-level`, as typed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Off => Self::OFF,
+            Level::Error => Self::ERROR,
+            Level::Warn => Self::WARN,
+            Level::Info => Self::INFO,
+            Level::Debug => Self::DEBUG,
+            Level::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// A duration that may be absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit(Option<Duration>);
+
+impl Limit {
+    /// For limits where 0 would end everything at once.
+    fn or_never(self) -> Option<Duration> {
+        self.0.filter(|limit| !limit.is_zero())
+    }
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        _ => duration(text).map(|limit| Limit(Some(limit))),
+    }
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than 0".into()),
+        limit => Ok(limit),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match duration <= LONGEST {
+        true => Ok(duration),
+        false => Err("it is longer than 100 years".into()),
+    }
+}
+
+fn plan(flags: Flags) -> Result<Serve, String> {
+    let (listens, tos) = (flags.listen.len(), flags.to.len());
+    if listens != tos {
+        return Err(format!(
+            "--listen is given {listens} times and --to {tos} times: each --listen needs a --to of its own"
+        ));
+    }
+    let limits = Limits {
+        idle: flags.idle_timeout.or_never(),
+        half_close: flags.half_close_timeout.or_never(),
+    };
+    let routes = flags
+        .listen
+        .into_iter()
+        .zip(flags.to)
+        .map(|(listen, to)| Route {
+            name: listen.to_string(),
+            listen,
+            to,
+            connect: flags.connect_timeout,
+            limits,
+        });
+    let policy = Policy {
+        choice: flags.engine.into(),
+        trust_kernel: flags.trust_kernel,
+    };
+    let drain = flags.drain_timeout.0.unwrap_or(LONGEST);
+    let plan = Plan::new(routes.collect(), policy, drain).map_err(|error| error.to_string())?;
+    Ok(Serve {
+        plan,
+        log: Log {
+            format: flags.log_format.into(),
+            level: flags.log_level.into(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAIR: &str = "--listen 127.0.0.1:0 --to 127.0.0.1:1";
+
+    fn of(line: &str) -> Result<Command, Refusal> {
+        parse(
+            std::iter::once("relay")
+                .chain(line.split_whitespace())
+                .map(Into::into),
+        )
+    }
+
+    fn served(line: &str) -> Serve {
+        match of(line) {
+            Ok(Command::Serve(serve)) => serve,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn fault(line: &str) -> String {
+        match of(line) {
+            Err(Refusal::Usage(fault)) => fault,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_flags_agree_with_each_other() {
+        Typed::command().debug_assert();
+    }
+
+    #[test]
+    fn a_pair_is_enough() {
+        let plan = served(PAIR).plan;
+        assert_eq!(plan.routes.len(), 1);
+        assert_eq!(plan.policy.choice, Choice::Auto);
+        assert_eq!(plan.drain, Duration::from_secs(10));
+        assert_eq!(plan.routes[0].connect, Duration::from_secs(5));
+        let hour = Some(Duration::from_secs(3600));
+        let limits = plan.routes[0].limits;
+        assert_eq!((limits.idle, limits.half_close), (None, hour));
+    }
+
+    #[test]
+    fn pairs_keep_their_order() {
+        let routes = served("--listen a:1 --to b:2 --to unix:/c --listen [::1]:3")
+            .plan
+            .routes;
+        let told: Vec<_> = routes
+            .iter()
+            .map(|r| format!("{} {}", r.listen, r.to))
+            .collect();
+        assert_eq!(told, ["a:1 b:2", "[::1]:3 unix:/c"]);
+    }
+
+    #[test]
+    fn no_limit_can_be_typed() {
+        let plan = served(&format!(
+            "{PAIR} --half-close-timeout none --idle-timeout 0 --drain-timeout 0s"
+        ))
+        .plan;
+        assert_eq!(plan.routes[0].limits, Limits::default());
+        assert_eq!(plan.drain, Duration::ZERO);
+        assert_eq!(
+            served(&format!("{PAIR} --drain-timeout none")).plan.drain,
+            LONGEST
+        );
+    }
+
+    #[test]
+    fn faults_name_the_flag_and_the_cause() {
+        for (line, parts) in [
+            ("", ["--listen", "--to"]),
+            ("--listen 127.0.0.1:1", ["--listen is given 1", "--to 0"]),
+            ("--listen 80 --to a:1", ["'--listen <ADDR>'", "no port"]),
+            ("--listen a:1 --to ::1:80", ["'--to <ADDR>'", "brackets"]),
+            ("--listen a:1 --to a:99999", ["'--to <ADDR>'", "65535"]),
+            (
+                &format!("{PAIR} --drain-timeout 5"),
+                ["'--drain-timeout <DURATION>'", "unit"],
+            ),
+            (
+                &format!("{PAIR} --connect-timeout 0"),
+                ["'--connect-timeout <DURATION>'", "longer than 0"],
+            ),
+            (
+                &format!("{PAIR} --connect-timeout none"),
+                ["'--connect-timeout <DURATION>'", "'none'"],
+            ),
+            (
+                &format!("{PAIR} --idle-timeout 999years"),
+                ["'--idle-timeout <DURATION>'", "100 years"],
+            ),
+            (
+                &format!("{PAIR} --engine fast"),
+                ["'--engine <ENGINE>'", "splice"],
+            ),
+            (
+                &format!("{PAIR} --log-level loud"),
+                ["'--log-level <LEVEL>'", "debug"],
+            ),
+            (&format!("{PAIR} --lisen a:1"), ["'--lisen'", "--listen"]),
+            (&format!("{PAIR} check"), ["check", ""]),
+            ("check --listen a:1", ["--listen", ""]),
+            (
+                "--engine sockmap --listen unix:/a --to a:1",
+                ["--engine sockmap", "unix:/a"],
+            ),
+            (
+                "--listen a:1 --to b:1 --listen a:1 --to c:1",
+                ["--listen a:1", "twice"],
+            ),
+        ] {
+            let fault = fault(line);
+            for part in parts {
+                assert!(fault.contains(part), "{line}: {fault}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_no_faults() {
+        for line in ["--help", "-h", "--version", "-V", "check --help"] {
+            assert!(matches!(of(line), Err(Refusal::Asked(_))), "{line}");
+        }
+        assert!(matches!(
+            of("check --json"),
+            Ok(Command::Check(Check { json: true, .. }))
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(words in proptest::collection::vec(word(), 0..8)) {
+            let _ = parse(std::iter::once("relay".into()).chain(words.into_iter().map(OsString::from)));
+        }
+    }
+
+    const FLAGS: &[&str] = &[
+        "--listen",
+        "--to",
+        "--engine",
+        "--drain-timeout",
+        "--connect-timeout",
+        "--idle-timeout",
+        "--half-close-timeout",
+        "--log-format",
+        "--log-level",
+        "check",
+        "--json",
+        "--",
+        "unix:",
+        "[::]:0",
+    ];
+
+    /// Flags with any text behind them, and any text.
+    fn word() -> impl Strategy<Value = String> {
+        prop_oneof![
+            proptest::sample::select(FLAGS).prop_map(String::from),
+            "\\PC{0,40}",
+            "[0-9]{1,25} ?[a-z]{0,6}",
+            "[\\[\\]:a-f0-9./@%]{0,40}",
+            any::<String>(),
+        ]
+    }
+}
