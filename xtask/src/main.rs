@@ -1,6 +1,7 @@
 //! The commands for working on relay; each is a file of its own.
 
 mod build_ebpf;
+mod check;
 mod host;
 
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     BuildEbpf(build_ebpf::Args),
+    /// Check the rules of this tree: import directions, crates in their files, an opening sentence per file.
+    Check,
 }
 
 fn main() -> ExitCode {
@@ -32,5 +35,6 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::BuildEbpf(args) => build_ebpf::run(&args),
+        Command::Check => check::run(),
     }
 }
