@@ -30,7 +30,9 @@ pub(super) fn enter(
         [Ok(client), Ok(upstream)] => [client, upstream],
         [Err(why), _] | [_, Err(why)] => return Err(Declined { connection, why }),
     };
-    for _ in 0..TRIES {
+    // Kept until a free one is found, or the next try would get the same.
+    let mut taken = Vec::new();
+    while taken.len() < TRIES {
         let Some(lease) = slots.lease() else {
             return Err(Declined {
                 connection,
@@ -47,7 +49,7 @@ pub(super) fn enter(
                     written,
                 ));
             }
-            Err(Refusal::SlotTaken) => (),
+            Err(Refusal::SlotTaken) => taken.push(lease),
             Err(Refusal::Socket { why, inserted }) => {
                 // A socket leaves the map only by closing: bytes in flight would be dropped after their ACK. Its gate
                 // stays closed, so everything can be read from it.

@@ -103,6 +103,14 @@ impl Kernel {
     }
 }
 
+#[cfg(test)]
+impl Kernel {
+    /// How many names are given.
+    pub(super) fn names(&self) -> usize {
+        self.slots.lock().unwrap().keys().count()
+    }
+}
+
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kernel").finish_non_exhaustive()

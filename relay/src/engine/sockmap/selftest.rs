@@ -148,7 +148,7 @@ fn send_all(mut to: TcpStream, from: usize) -> io::Result<()> {
     to.shutdown(Shutdown::Write)
 }
 
-fn expect(from: &mut TcpStream, position: usize, length: usize) -> io::Result<()> {
+pub(super) fn expect(from: &mut TcpStream, position: usize, length: usize) -> io::Result<()> {
     let mut read = vec![0; length];
     from.read_exact(&mut read)?;
     match read == pattern(position, length) {
@@ -159,7 +159,7 @@ fn expect(from: &mut TcpStream, position: usize, length: usize) -> io::Result<()
     }
 }
 
-fn expect_end(from: &mut TcpStream) -> io::Result<()> {
+pub(super) fn expect_end(from: &mut TcpStream) -> io::Result<()> {
     match from.read(&mut [0])? {
         0 => Ok(()),
         _ => Err(io::Error::other("bytes arrived after the end")),
@@ -167,7 +167,7 @@ fn expect_end(from: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Bytes of which each position in 64 KiB has its own neighbourhood.
-fn pattern(position: usize, length: usize) -> Vec<u8> {
+pub(super) fn pattern(position: usize, length: usize) -> Vec<u8> {
     let byte = |at: usize| {
         let at = at as u16;
         (at.wrapping_mul(40_503) >> 8) as u8 ^ at as u8
@@ -176,13 +176,26 @@ fn pattern(position: usize, length: usize) -> Vec<u8> {
 }
 
 /// A connection whose peers are here too.
-struct Bench {
-    client: TcpStream,
-    server: TcpStream,
+pub(super) struct Bench {
+    pub(super) client: TcpStream,
+    pub(super) server: TcpStream,
 }
 
 impl Bench {
     fn new() -> io::Result<(Self, Box<Connection>)> {
+        let books = Books {
+            sink: Box::new(Silent),
+            declines: Declines::default(),
+        };
+        Self::with(Limits::default(), Arc::new(books), &Drain::new())
+    }
+
+    /// A connection with these limits, recorded in `books` and drained with `drain`.
+    pub(super) fn with(
+        limits: Limits,
+        books: Arc<Books>,
+        drain: &Drain,
+    ) -> io::Result<(Self, Box<Connection>)> {
         let ((client, accepted), (dialled, server)) = (loopback()?, loopback()?);
         let peer = Peer::Ip(client.local_addr()?);
         let pair = Pair {
@@ -194,16 +207,13 @@ impl Bench {
             outer.set_read_timeout(Some(PATIENCE))?;
             outer.set_write_timeout(Some(PATIENCE))?;
         }
-        let books = Arc::new(Books {
-            sink: Box::new(Silent),
-            declines: Declines::default(),
-        });
         let record = Record::open("self-test".into(), peer, books);
+        let live = drain.live();
         let connection = Connection {
             pair,
-            limits: Limits::default(),
+            limits,
             record,
-            live: Drain::new().live(),
+            live,
         };
         Ok((Self { client, server }, Box::new(connection)))
     }

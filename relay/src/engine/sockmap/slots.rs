@@ -51,6 +51,12 @@ impl Slots {
         })
     }
 
+    /// How many pairs were ever used.
+    #[cfg(test)]
+    pub(super) fn touched(&self) -> u32 {
+        self.lock().untouched
+    }
+
     fn lock(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
