@@ -95,7 +95,7 @@ fn push_until_stopped(mut to: TcpStream, message: usize) -> usize {
     to.set_nonblocking(true).unwrap();
     let chunk = pattern(0, CHUNK);
     let (begun, mut last, mut pushed) = (Instant::now(), Instant::now(), 0);
-    while last.elapsed() < Duration::from_millis(500) && begun.elapsed() < PATIENCE / 4 {
+    while last.elapsed() < Duration::from_millis(500) && begun.elapsed() < PATIENCE / 12 {
         let at = pushed % CHUNK;
         match to.write(&chunk[at..(at + message).min(CHUNK)]) {
             Ok(written) => (pushed, last) = (pushed + written, Instant::now()),
