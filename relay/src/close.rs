@@ -110,8 +110,9 @@ impl How {
     #[must_use]
     pub fn of(call: &'static str, error: &io::Error) -> Self {
         let errno = error.raw_os_error().unwrap_or(0);
-        match Errno::from_raw_os_error(errno) {
-            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN
+        // None is relay's own fault or the resolver's, which have no number.
+        match Errno::from_io_error(error) {
+            Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN)
                 if call != "connect" =>
             {
                 Self::Reset
@@ -201,6 +202,18 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    #[test]
+    fn an_error_without_a_number_is_a_fault_of_number_0() {
+        let how = How::of("resolve", &io::Error::other("no such name"));
+        assert_eq!(
+            how,
+            How::Error {
+                errno: 0,
+                call: "resolve"
+            }
+        );
     }
 
     #[test]
