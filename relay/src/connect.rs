@@ -187,11 +187,16 @@ async fn tcp(at: SocketAddr) -> Result<Socket, Errno> {
     close::arm(&fd);
     tune(&fd)?;
     let fd = established(fd, &at).await?;
-    // A port of the range for outgoing connections can be given to the one that dials it, which then talks to itself.
-    let (near, far) = (net::getsockname(&fd)?, net::getpeername(&fd)?);
-    match near == far.ok_or(Errno::NOTCONN)? {
+    not_itself(&fd)?;
+    Ok(Socket::new(fd, Peer::Ip(at)))
+}
+
+/// A port of the range for outgoing connections can be given to the socket that dials it, which then talks to itself.
+fn not_itself(fd: &OwnedFd) -> Result<(), Errno> {
+    let far = net::getpeername(fd)?.ok_or(Errno::NOTCONN)?;
+    match net::getsockname(fd)? == far {
         true => Err(Errno::CONNREFUSED),
-        false => Ok(Socket::new(fd, Peer::Ip(at))),
+        false => Ok(()),
     }
 }
 
