@@ -1,1 +1,27 @@
-//! Stub.
+//! The harness: starts the `relay` binary, puts peers on both sides of it, and tells what happened to the bytes.
+//!
+//! A [`scenario`] is one thing that can happen to a connection, told once; [`matrix`] runs it under every engine. A
+//! [`topology`] says where the peers live, [`relay`] starts the binary and reads its log, a [`peer`] sends and checks
+//! [`payload`], [`census`] counts what must not leak, and [`needs`] says what a test cannot do without.
+
+pub mod matrix;
+
+pub mod scenario;
+
+pub mod needs;
+
+pub mod topology;
+
+pub mod netns;
+
+pub mod relay;
+
+pub mod record;
+
+pub mod census;
+
+pub mod peer;
+
+pub mod payload;
+
+pub mod patience;
