@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use relay_common::flow::FAULT_NO_PEER;
+use relay_common::flow::{BACKLOG_BUDGET, FAULT_NO_PEER};
+use socket2::SockRef;
 
 use super::Sockmap;
 use crate::{
@@ -40,9 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const EARLY: usize = 4096;
 /// What is sent before a FIN, bytes.
 const STREAM: usize = 1024 * 1024;
-/// What a sender may push past a stalled reader at most, bytes: the largest buffers of four sockets at the kernel's
-/// defaults (4 MiB to send, 32 MiB to receive), less than what an unbounded backlog takes in a second.
-const STALLED: usize = 2 * (4 + 32) * 1024 * 1024;
+/// The buffers of the four sockets, bytes each way; the kernel doubles it. Small, so that they are soon full.
+const BUFFERS: usize = 256 * 1024;
+/// What a sender may push past a stalled reader at most, bytes: all buffers, the backlog's budget, and as much again.
+const STALLED: usize = 2 * (4 * 2 * 2 * BUFFERS + BACKLOG_BUDGET as usize);
 /// A sender that could send nothing for so long has been stopped.
 const STOPPED: Duration = Duration::from_millis(60);
 
@@ -187,7 +189,17 @@ impl Bench {
             sink: Box::new(Silent),
             declines: Declines::default(),
         };
-        Self::with(Limits::default(), Arc::new(books), &Drain::new())
+        let (bench, connection) = Self::with(Limits::default(), Arc::new(books), &Drain::new())?;
+        let Pair { client, upstream } = &connection.pair;
+        let sockets = [&bench.client, &bench.server].map(SockRef::from);
+        for socket in sockets
+            .into_iter()
+            .chain([client, upstream].map(SockRef::from))
+        {
+            socket.set_send_buffer_size(BUFFERS)?;
+            socket.set_recv_buffer_size(BUFFERS)?;
+        }
+        Ok((bench, connection))
     }
 
     /// A connection with these limits, recorded in `books` and drained with `drain`.
