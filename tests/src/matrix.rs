@@ -1,6 +1,6 @@
 //! Runs a scenario under an engine on a wire, and makes one test of each combination.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{
     needs::{self, Need},
@@ -35,6 +35,11 @@ pub fn play(name: &str, engine: Engine, wire: Wire, scenario: Scenario) -> Resul
     let net = wire.build()?;
     scenario(&Stage { engine, net })
 }
+
+const HELLO: &[u8] = b"hello";
+
+/// What [`Stage::join`] sends each way.
+pub const GREETING: u64 = HELLO.len() as u64;
 
 /// Both ends of a connection through relay.
 #[derive(Debug)]
@@ -95,16 +100,20 @@ impl Stage {
         self.net.client.enter(|| Peer::connect(relay.address()))
     }
 
-    /// A client and its upstream. Nobody else may be connecting at the same time.
+    /// A client and its upstream that have greeted each other: the engine has the connection, and [`GREETING`] bytes have
+    /// gone each way. Nobody else may be connecting at the same time.
     ///
     /// # Errors
     ///
     /// Fails when one of the two does not come.
     pub fn join(&self, relay: &Relay, listener: &Listener) -> Result<Ends> {
-        Ok(Ends {
-            client: self.connect(relay)?,
-            upstream: listener.accept()?,
-        })
+        let client = self.connect(relay)?;
+        let upstream = listener.accept()?;
+        client.send(HELLO)?;
+        ensure!(upstream.receive(HELLO.len())? == HELLO, "not the greeting");
+        upstream.send(HELLO)?;
+        ensure!(client.receive(HELLO.len())? == HELLO, "not the greeting");
+        Ok(Ends { client, upstream })
     }
 
     /// Ends relay after `connections` connections, each carried by the engine, and checks that nothing has leaked.

@@ -5,6 +5,8 @@ use std::fmt;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::matrix::GREETING;
+
 /// What carries a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -109,6 +111,15 @@ impl Record {
             "{up} up and {down} down were moved, and the record says otherwise: {self:?}"
         );
         Ok(self)
+    }
+
+    /// Checks the bytes that went after the greeting of [`crate::matrix::Stage::join`].
+    ///
+    /// # Errors
+    ///
+    /// Fails when others were counted.
+    pub fn moved_after_greeting(&self, up: u64, down: u64) -> Result<&Self> {
+        self.moved(GREETING + up, GREETING + down)
     }
 
     /// Checks what carried it.

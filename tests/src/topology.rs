@@ -68,7 +68,7 @@ impl Wire {
             Self::Veth => veth(),
             Self::Lossy => {
                 let topology = veth()?;
-                for (place, link) in [(&topology.client, "up"), (&topology.relay, "down")] {
+                for (place, link) in [(&topology.client, "relay"), (&topology.relay, "clients")] {
                     place.enter(|| netem(link))?;
                 }
                 Ok(topology)
@@ -91,21 +91,21 @@ impl Topology {
     }
 }
 
-/// The client's link is `up`; relay's are `down` (to the client) and `up`; the upstream's is `down`.
+/// relay's links are `clients` and `upstreams`; each of the others has one, `relay`.
 fn veth() -> Result<Topology> {
     let (client, relay, upstream) = (Netns::new()?, Netns::new()?, Netns::new()?);
     relay.ip(&format!(
-        "link add down type veth peer name up netns {}\n\
-         link add up type veth peer name down netns {}\n\
-         addr add 10.99.1.1/24 dev down\n\
-         addr add 10.99.2.1/24 dev up\n\
-         link set down up\n\
-         link set up up\n",
+        "link add clients type veth peer name relay netns {}\n\
+         link add upstreams type veth peer name relay netns {}\n\
+         addr add 10.99.1.1/24 dev clients\n\
+         addr add 10.99.2.1/24 dev upstreams\n\
+         link set clients up\n\
+         link set upstreams up\n",
         client.name(),
         upstream.name()
     ))?;
-    client.ip("addr add 10.99.1.2/24 dev up\nlink set up up\n")?;
-    upstream.ip("addr add 10.99.2.2/24 dev down\nlink set down up\n")?;
+    client.ip("addr add 10.99.1.2/24 dev relay\nlink set relay up\n")?;
+    upstream.ip("addr add 10.99.2.2/24 dev relay\nlink set relay up\n")?;
     let place = |netns| Place::Inside(Arc::new(netns));
     let topology = Topology {
         client: place(client),
@@ -115,8 +115,8 @@ fn veth() -> Result<Topology> {
         upstream_ip: Ipv4Addr::new(10, 99, 2, 2).into(),
     };
     topology.relay.enter(|| {
-        gro("down");
-        gro("up");
+        gro("clients");
+        gro("upstreams");
         Ok(())
     })?;
     Ok(topology)

@@ -40,6 +40,6 @@ pub fn bulk_both_ways(stage: &Stage) -> Result<()> {
     ends.client.expect_end()?;
     stage.finish(relay, 1)?[0]
         .ended("client", "end")?
-        .moved(2 * BYTES, BYTES)?;
+        .moved_after_greeting(2 * BYTES, BYTES)?;
     Ok(())
 }

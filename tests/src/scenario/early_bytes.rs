@@ -23,13 +23,7 @@ const LANES: u64 = 4;
 pub fn bytes_at_every_moment_of_the_start(stage: &Stage) -> Result<()> {
     let server = stage.listen()?.serve(|peer| speak(&peer, 1, 2))?;
     let relay = stage.relay(server.address())?;
-    many(CONNECTIONS, LANES, |number| {
-        // What both sides do when depends on nothing that they share.
-        let client = stage.connect(&relay)?;
-        speak(&client, 2, 1)?;
-        let _ = number;
-        Ok(())
-    })?;
+    many(CONNECTIONS, LANES, |_| speak(&stage.connect(&relay)?, 2, 1))?;
     server.stop()?;
     stage.finish(relay, usize::try_from(CONNECTIONS)?)?;
     Ok(())
@@ -50,7 +44,7 @@ fn speak(peer: &Peer, own: u64, theirs: u64) -> Result<()> {
             peer.send(&length.to_be_bytes())?;
             peer.send_stream(&mut stream, length.into())?;
         }
-        peer.finish()
+        Ok(())
     };
     let listen = || {
         let mut stream = Stream::new(theirs);
@@ -61,9 +55,12 @@ fn speak(peer: &Peer, own: u64, theirs: u64) -> Result<()> {
                 u16::from_be_bytes([length[0], length[1]]).into(),
             )?;
         }
-        peer.expect_end()
+        Ok(())
     };
-    both(talk, listen)
+    both(talk, listen)?;
+    // Only now: a FIN before the start is another story.
+    peer.finish()?;
+    peer.expect_end()
 }
 
 /// The client has spoken before relay even accepts, and says no more until it is answered.

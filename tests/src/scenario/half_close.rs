@@ -37,7 +37,7 @@ pub fn half_close_then_long_reply(stage: &Stage) -> Result<()> {
     both(upstream, client)?;
     stage.finish(relay, 1)?[0]
         .ended("client", "end")?
-        .moved(17, REPLY)?;
+        .moved_after_greeting(17, REPLY)?;
     Ok(())
 }
 
@@ -102,6 +102,6 @@ pub fn half_closed_and_slow_lives(stage: &Stage) -> Result<()> {
     ends.client.expect_end()?;
     stage.finish(relay, 1)?[0]
         .ended("client", "end")?
-        .moved(0, 12)?;
+        .moved_after_greeting(0, 12)?;
     Ok(())
 }

@@ -28,7 +28,7 @@ pub fn slow_traffic_is_not_idle(stage: &Stage) -> Result<()> {
     ends.upstream.expect_end()?;
     stage.finish(relay, 1)?[0]
         .ended("upstream", "end")?
-        .moved(12, 0)?;
+        .moved_after_greeting(12, 0)?;
     Ok(())
 }
 
@@ -47,7 +47,9 @@ pub fn silence_is_ended(stage: &Stage) -> Result<()> {
     ends.client.expect_reset()?;
     ends.upstream.expect_reset()?;
     let records = stage.finish(relay, 1)?;
-    records[0].ended("relay", "idle")?.moved(14, 0)?;
+    records[0]
+        .ended("relay", "idle")?
+        .moved_after_greeting(14, 0)?;
     ensure!(records[0].end.limit.as_deref() == Some("idle"));
     ensure!(records[0].duration_ms >= 1000, "too early: {records:?}");
     Ok(())

@@ -17,8 +17,6 @@ pub fn killed_in_mid_transfer(stage: &Stage) -> Result<()> {
     let up = stage.join(&relay, &listener)?;
     let down = stage.join(&relay, &listener)?;
     let quiet = stage.join(&relay, &listener)?;
-    quiet.client.send(b"hello")?;
-    quiet.upstream.receive(5)?;
     let (under_way, wait) = mpsc::channel();
     thread::scope(|scope| {
         let transfers = [(&up.client, &up.upstream), (&down.upstream, &down.client)];

@@ -32,7 +32,7 @@ pub fn goes_on_while_relay_is_stopped(stage: &Stage) -> Result<()> {
     end(&ends)?;
     stage.finish(relay, 1)?[0]
         .ended("client", "end")?
-        .moved(bytes, bytes)?;
+        .moved_after_greeting(bytes, bytes)?;
     Ok(())
 }
 

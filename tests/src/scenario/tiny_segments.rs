@@ -28,7 +28,7 @@ pub fn tiny_segments_to_a_late_reader(stage: &Stage) -> Result<()> {
     ends.upstream.expect_end()?;
     ends.upstream.finish()?;
     ends.client.expect_end()?;
-    stage.finish(relay, 1)?[0].moved(BYTES, BYTES)?;
+    stage.finish(relay, 1)?[0].moved_after_greeting(BYTES, BYTES)?;
     Ok(())
 }
 
