@@ -33,6 +33,9 @@ use crate::{
 /// How long to wait before asking a Unix listener with a full backlog again; doubled up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
+/// How long to wait for a descriptor, and how often.
+const SCARCE: (Duration, u32) = (Duration::from_millis(50), 40);
+
 /// What came of a dial.
 #[derive(Debug)]
 pub struct Dialled {
@@ -183,12 +186,24 @@ async fn tcp(at: SocketAddr) -> Result<Socket, Errno> {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    let fd = stream(family)?;
+    let fd = socket(family).await?;
     close::arm(&fd);
     tune(&fd)?;
     let fd = established(fd, &at).await?;
     not_itself(&fd)?;
     Ok(Socket::new(fd, Peer::Ip(at)))
+}
+
+/// A socket, as soon as there is one: descriptors come back all the time where there are many connections.
+async fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    for _ in 0..SCARCE.1 {
+        match stream(family) {
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => (),
+            other => return other,
+        }
+        sleep(SCARCE.0).await;
+    }
+    stream(family)
 }
 
 /// A port of the range for outgoing connections can be given to the socket that dials it, which then talks to itself.
@@ -202,7 +217,7 @@ fn not_itself(fd: &OwnedFd) -> Result<(), Errno> {
 
 async fn unix(path: &Path) -> Result<OwnedFd, Errno> {
     let at = SocketAddrUnix::new(path)?;
-    let fd = stream(AddressFamily::UNIX)?;
+    let fd = socket(AddressFamily::UNIX).await?;
     let mut pause = RETRY.0;
     loop {
         match net::connect(&fd, &at) {
