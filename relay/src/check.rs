@@ -9,7 +9,10 @@ use std::{
 use anyhow::Context;
 use relay::{
     drain::Drain,
-    engine::{sockmap::Sockmap, splice::Splice},
+    engine::{
+        sockmap::{SelfTest, Sockmap},
+        splice::Splice,
+    },
     plan::EngineKind,
     probe::{self, Fact},
 };
@@ -34,6 +37,8 @@ struct Row {
     missing: Option<String>,
     /// How long it took to start, self-test included.
     took_ms: u64,
+    /// What the self-test found; sockmap alone has one, and fails it as what is missing.
+    selftest: Option<String>,
 }
 
 impl Row {
@@ -43,6 +48,7 @@ impl Row {
             offered: started.is_ok(),
             missing: started.as_ref().err().map(ToString::to_string),
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            selftest: None,
         }
     }
 }
@@ -52,7 +58,15 @@ pub(crate) async fn run(check: Check) -> anyhow::Result<()> {
     let drain = Drain::new();
     let begun = Instant::now();
     let sockmap = Sockmap::start(check.trust_kernel, &drain).await;
-    let sockmap = Row::new(EngineKind::Sockmap, &sockmap, begun.elapsed());
+    let selftest = sockmap.as_ref().map(|sockmap| {
+        let SelfTest { took, stalled } = sockmap.selftest();
+        let (took, stalled) = (took.as_millis(), stalled / 1024);
+        format!("self-test passed in {took} ms; a sender got {stalled} KiB past a stalled reader")
+    });
+    let sockmap = Row {
+        selftest: selftest.ok(),
+        ..Row::new(EngineKind::Sockmap, &sockmap, begun.elapsed())
+    };
     let begun = Instant::now();
     let splice = Row::new(EngineKind::Splice, &Splice::start(), begun.elapsed());
     let copy = Row::new(EngineKind::Copy, &Ok(()), Duration::ZERO);
@@ -80,13 +94,8 @@ fn table(report: &Report) -> String {
             true => "yes",
             false => "no",
         };
-        let note = match &row.missing {
-            Some(missing) => missing.clone(),
-            None if row.engine == EngineKind::Sockmap => {
-                format!("started and self-tested in {} ms", row.took_ms)
-            }
-            None => "-".into(),
-        };
+        let note = row.missing.as_ref().or(row.selftest.as_ref());
+        let note = note.map_or_else(|| "-".into(), String::clone);
         [row.engine.name().into(), offered.into(), note]
     });
     columns(
