@@ -4,6 +4,8 @@ mod end;
 mod idle;
 mod lane;
 #[cfg(test)]
+mod props;
+#[cfg(test)]
 pub(super) mod rig;
 #[cfg(test)]
 mod tests;
