@@ -27,8 +27,8 @@ pub struct Copy {
 impl Copy {
     /// Carries `connection` to its end. Its memory is two buffers while bytes are on their way, none while it is idle.
     pub async fn run(&self, connection: Box<Connection>, drain: &Drain) {
-        let movers = [Buffered::new(&self.shelf), Buffered::new(&self.shelf)];
-        match duplex::run(connection, EngineKind::Copy, movers, drain).await {
+        let mover = || Buffered::new(&self.shelf);
+        match duplex::run(connection, EngineKind::Copy, &mover, drain).await {
             Ok(()) => (),
             Err((_, never)) => match never {},
         }

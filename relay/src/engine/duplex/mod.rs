@@ -30,7 +30,7 @@ use crate::{
     drain::Drain,
     engine::Connection,
     pair::{Direction, Side},
-    plan::EngineKind,
+    plan::{EngineKind, Limits},
     stats::record::Record,
 };
 
@@ -98,7 +98,10 @@ impl Fault {
     }
 }
 
-/// Carries `connection` to its end with one mover for each direction, in the order of [`Direction::BOTH`].
+/// Carries `connection` to its end, with a mover out of `mover` for each direction.
+///
+/// What an async function is given it keeps a second time while it runs: hence a maker of movers, and limits where a
+/// timer would do. An idle connection is this future, two registered sockets and nothing else.
 ///
 /// # Errors
 ///
@@ -106,7 +109,7 @@ impl Fault {
 pub(super) async fn run<M: Mover>(
     connection: Box<Connection>,
     engine: EngineKind,
-    movers: [M; 2],
+    mover: &impl Fn() -> M,
     drain: &Drain,
 ) -> Result<(), (Box<Connection>, M::Refusal)> {
     let Connection {
@@ -132,7 +135,7 @@ pub(super) async fn run<M: Mover>(
         }
     };
     record.carried_by(engine);
-    let stopped = drive(&ends, &mut record, engine, Idle::new(limits), movers, drain).await;
+    let stopped = drive(&ends, &mut record, engine, limits, mover, drain).await;
     let connection = rebuilt(end::release(ends), record);
     match stopped {
         Stopped::Over(outcome) => {
@@ -155,17 +158,18 @@ async fn drive<M: Mover>(
     ends: &[End; 2],
     record: &mut Record,
     engine: EngineKind,
-    mut idle: Idle,
-    movers: [M; 2],
+    limits: Limits,
+    mover: &impl Fn() -> M,
     drain: &Drain,
 ) -> Stopped<M::Refusal> {
     let mut duplex = Duplex {
         ends,
-        lanes: movers.map(Lane::new),
+        lanes: [mover(), mover()].map(Lane::new),
         record,
         engine,
         first: None,
     };
+    let mut idle = Idle::new(limits);
     let mut cut = pin!(drain.cut());
     let mut died = [pin!(ends[0].died()), pin!(ends[1].died())];
     poll_fn(|cx| {

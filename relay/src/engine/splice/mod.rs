@@ -60,8 +60,8 @@ impl Splice {
             let why = Why::Mapped;
             return Err(Declined { connection, why });
         }
-        let movers = [self.mover(), self.mover()];
-        duplex::run(connection, EngineKind::Splice, movers, drain)
+        let mover = || self.mover();
+        duplex::run(connection, EngineKind::Splice, &mover, drain)
             .await
             .map_err(|(connection, why)| Declined { connection, why })
     }
