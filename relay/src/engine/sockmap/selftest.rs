@@ -124,7 +124,7 @@ fn stalled_reader(bench: &mut Bench) -> io::Result<usize> {
         match bench.client.write(&chunk[sent % chunk.len()..]) {
             Ok(written) => (sent, last) = (sent + written, Instant::now()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                thread::sleep(Duration::from_millis(2))
+                thread::sleep(Duration::from_millis(2));
             }
             Err(error) => return Err(error),
         }

@@ -100,7 +100,7 @@ fn push_until_stopped(mut to: TcpStream, message: usize) -> usize {
         match to.write(&chunk[at..(at + message).min(CHUNK)]) {
             Ok(written) => (pushed, last) = (pushed + written, Instant::now()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                thread::sleep(Duration::from_millis(1))
+                thread::sleep(Duration::from_millis(1));
             }
             Err(error) => panic!("{error}"),
         }
