@@ -3,6 +3,7 @@
 mod build_ebpf;
 mod check;
 mod host;
+mod test;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ enum Command {
     BuildEbpf(build_ebpf::Args),
     /// Check the rules of this tree: import directions, crates in their files, an opening sentence per file.
     Check,
+    Test(test::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,5 +38,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::BuildEbpf(args) => build_ebpf::run(&args),
         Command::Check => check::run(),
+        Command::Test(args) => test::run(&args),
     }
 }

@@ -102,6 +102,8 @@ fn search(tokens: TokenStream, found: &mut impl FnMut(&str, usize, bool)) {
 mod tests {
     use super::*;
 
+    const NONE: [usize; 0] = [];
+
     fn found(path: &str, text: &str) -> Vec<usize> {
         let source = Source::parse(path, text).unwrap();
         Vec::from_iter(check(&source).iter().map(|finding| finding.line))
@@ -112,8 +114,8 @@ mod tests {
         let text = "//! A.\nfn f() {\n    unsafe { g() }\n}\n";
         assert_eq!(found("relay/src/serve.rs", text), [3]);
         assert_eq!(found("tests/src/peer.rs", text), [3]);
-        assert_eq!(found("relay/src/sys/tcp.rs", text), []);
-        assert_eq!(found("relay-ebpf/src/main.rs", text), []);
+        assert_eq!(found("relay/src/sys/tcp.rs", text), NONE);
+        assert_eq!(found("relay-ebpf/src/main.rs", text), NONE);
         assert_eq!(
             found("relay/src/serve.rs", "fn f() { m!(unsafe { g() }) }"),
             [1]
@@ -131,8 +133,8 @@ mod tests {
         ] {
             let lines: &[usize] = if text.contains(" ::clap") { &[] } else { &[1] };
             assert_eq!(found("relay/src/config.rs", text), lines, "{text}");
-            assert_eq!(found("relay/src/cli.rs", text), [], "{text}");
-            assert_eq!(found("xtask/src/main.rs", text), [], "{text}");
+            assert_eq!(found("relay/src/cli.rs", text), NONE, "{text}");
+            assert_eq!(found("xtask/src/main.rs", text), NONE, "{text}");
         }
     }
 
@@ -140,8 +142,8 @@ mod tests {
     fn a_name_that_is_no_crate_is_not_found() {
         assert_eq!(
             found("relay/src/plan.rs", "fn f(aya: u8) -> u8 { aya }"),
-            []
+            NONE
         );
-        assert_eq!(found("relay/src/plan.rs", "use crate::aya::x;"), []);
+        assert_eq!(found("relay/src/plan.rs", "use crate::aya::x;"), NONE);
     }
 }
