@@ -36,7 +36,7 @@ use crate::{
 
 /// After this many bytes the future yields, so that one busy connection starves no other on its thread.
 ///
-/// Some 0.2 ms of copying. Exchanges of a few bytes are bounded by tokio's cooperative budget, which every look at a
+/// Half a millisecond at 15 Gb/s. Exchanges of a few bytes are bounded by tokio's cooperative budget, which every look at a
 /// socket's readiness draws on.
 const PER_POLL: usize = 1 << 20;
 
