@@ -155,8 +155,8 @@ impl<'a> Lane<'a> {
                 .fetch_add(sent as u64, Ordering::Relaxed);
             left = &left[sent..];
         }
-        // A stream that never runs dry must not keep its thread.
-        tokio::task::consume_budget().await;
+        // A stream that never runs dry must not keep its thread, nor itself from hearing of limits and resets.
+        tokio::task::yield_now().await;
         Ok(true)
     }
 
