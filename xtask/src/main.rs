@@ -3,6 +3,9 @@
 mod build_ebpf;
 mod check;
 mod host;
+mod load;
+mod measure;
+mod run;
 mod test;
 
 use std::process::ExitCode;
@@ -23,10 +26,12 @@ enum Command {
     /// Check the rules of this tree: import directions, crates in their files, an opening sentence per file.
     Check,
     Test(test::Args),
+    Run(run::Args),
+    Measure(measure::Args),
 }
 
 fn main() -> ExitCode {
-    let done = build_ebpf::become_compiler().and_then(|()| run(Cli::parse().command));
+    let done = build_ebpf::become_compiler().and_then(|()| execute(Cli::parse().command));
     done.unwrap_or_else(|error| {
         // Without the backtrace that anyhow adds where RUST_BACKTRACE is set: none of these is a bug of xtask.
         eprintln!("error: {error:#}");
@@ -34,10 +39,12 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::BuildEbpf(args) => build_ebpf::run(&args),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Measure(args) => measure::run(&args),
     }
 }

@@ -1,0 +1,81 @@
+//! Small messages, each answered before the next is sent.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, anyhow};
+use hdrhistogram::Histogram;
+
+use super::{bulk, stream::Stream, upstream::Ask};
+
+/// Bytes of a message and of its answer.
+pub(crate) const MESSAGE: usize = 64;
+
+/// Round trips in nanoseconds.
+pub(crate) type Latency = Histogram<u64>;
+
+/// `rounds` round trips to the upstream behind `address`, `between` being called after each.
+pub(crate) fn play(
+    address: SocketAddr,
+    rounds: u64,
+    seed: u64,
+    mut between: impl FnMut(),
+) -> Result<Latency> {
+    let mut latency = Latency::new(3).context("a histogram")?;
+    let mut server = bulk::connect(address)?;
+    Ask::PingPong { rounds, seed }.write(&mut server)?;
+    let (mut sent, mut back) = (Stream::new(seed), Stream::new(!seed));
+    let mut message = [0; MESSAGE];
+    for round in 0..rounds {
+        let begun = Instant::now();
+        sent.write(&mut server, MESSAGE as u64, |_| ())
+            .with_context(|| format!("send message {round}"))?;
+        server
+            .read_exact(&mut message)
+            .with_context(|| format!("receive answer {round}"))?;
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        latency.record(took).context("a histogram")?;
+        back.expect(&message)
+            .with_context(|| format!("answer {round}"))?;
+        between();
+    }
+    server.shutdown(Shutdown::Write)?;
+    // The other side's end.
+    let left = server.read(&mut message).context("the end")?;
+    anyhow::ensure!(left == 0, "{left} bytes after the last answer");
+    Ok(latency)
+}
+
+/// The same on several connections at once; all their round trips together.
+pub(crate) fn play_many(address: SocketAddr, connections: u64, rounds: u64) -> Result<Latency> {
+    let mut all = Latency::new(3).context("a histogram")?;
+    let players = Vec::from_iter(
+        (0..connections).map(|seed| thread::spawn(move || play(address, rounds, seed, || ()))),
+    );
+    for player in players {
+        all += player.join().map_err(|_| anyhow!("a client panicked"))??;
+    }
+    Ok(all)
+}
+
+/// The upstream's part.
+pub(super) fn answer(client: &mut (impl Read + Write), rounds: u64, seed: u64) -> Result<()> {
+    let (mut sent, mut back) = (Stream::new(seed), Stream::new(!seed));
+    let mut message = [0; MESSAGE];
+    for round in 0..rounds {
+        client
+            .read_exact(&mut message)
+            .with_context(|| format!("receive message {round}"))?;
+        sent.expect(&message)
+            .with_context(|| format!("message {round}"))?;
+        back.write(client, MESSAGE as u64, |_| ())
+            .with_context(|| format!("send answer {round}"))?;
+    }
+    let left = client.read(&mut message).context("the end")?;
+    anyhow::ensure!(left == 0, "{left} bytes after the last message");
+    Ok(())
+}
