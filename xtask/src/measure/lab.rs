@@ -34,8 +34,8 @@ impl Lab {
     pub(super) fn new() -> Result<Self> {
         let made = || Namespace::new().context("network namespaces need root");
         let (client, relay, upstream) = (made()?, made()?, made()?);
-        relay.join("up", "10.77.1.2/24", &client, "down", "10.77.1.1/24")?;
-        relay.join("down", "10.77.2.1/24", &upstream, "up", "10.77.2.2/24")?;
+        relay.join("left", "10.77.1.2/24", &client, "right", "10.77.1.1/24")?;
+        relay.join("right", "10.77.2.1/24", &upstream, "left", "10.77.2.2/24")?;
         let listen = SocketAddr::from((UPSTREAM, 0));
         Ok(Self {
             upstream: upstream.enter(|| Upstream::start(listen))?,
