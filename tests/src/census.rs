@@ -4,6 +4,7 @@ use std::{fs, io::ErrorKind, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use aya::maps::{HashMap, Map, MapData};
+use rustix::pipe::fcntl_getpipe_size;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 /// Descriptors of idle pipes that a pool may keep: two for each of 64.
@@ -66,6 +67,26 @@ impl Census {
             && self.entries <= baseline.entries
             && self.pipes <= baseline.pipes + POOLED
     }
+}
+
+/// The sizes of the pipes that the process has made, in bytes; its standard streams are not its own.
+///
+/// # Errors
+///
+/// Fails when the process is gone.
+pub fn pipe_sizes(process: Pid) -> Result<Vec<usize>> {
+    let handle = pidfd_open(process, PidfdFlags::empty())?;
+    let mut sizes = Vec::new();
+    for fd in fs::read_dir(proc_of(process).join("fd"))? {
+        let fd = fd?;
+        let number: i32 = fd.file_name().to_string_lossy().parse()?;
+        let target = fs::read_link(fd.path())?;
+        if number > 2 && target.to_string_lossy().starts_with("pipe:") {
+            let pipe = pidfd_getfd(&handle, number, PidfdGetfdFlags::empty())?;
+            sizes.push(fcntl_getpipe_size(pipe)?);
+        }
+    }
+    Ok(sizes)
 }
 
 /// The keys of one map; 0 unless it is a hash map from cookies.

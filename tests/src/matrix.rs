@@ -132,22 +132,11 @@ impl Stage {
 
 /// Makes a test of every scenario under every engine, named `engine::scenario`.
 ///
-/// Those after `sockmap only` are about what only that engine promises.
+/// Those after `sockmap only` are about what only that engine promises. Attributes in brackets in front go to each test.
 #[macro_export]
 macro_rules! matrix {
-    ($wire:ident: $($scenario:ident),+ $(,)? $(; sockmap only: $($sockmap:ident),+ $(,)?)?) => {
-        mod sockmap {
-            $( $crate::matrix!(@ Sockmap $wire $scenario); )+
-            $( $( $crate::matrix!(@ Sockmap $wire $sockmap); )+ )?
-        }
-        mod splice {
-            $( $crate::matrix!(@ Splice $wire $scenario); )+
-        }
-        mod copy {
-            $( $crate::matrix!(@ Copy $wire $scenario); )+
-        }
-    };
-    (@ $engine:ident $wire:ident $scenario:ident) => {
+    (@ [$($attribute:tt)*] $engine:ident $wire:ident $scenario:ident) => {
+        $($attribute)*
         #[test]
         fn $scenario() -> ::anyhow::Result<()> {
             $crate::matrix::play(
@@ -156,6 +145,24 @@ macro_rules! matrix {
                 $crate::topology::Wire::$wire,
                 $crate::scenario::$scenario,
             )
+        }
+    };
+    ($wire:ident: $($rest:tt)+) => {
+        $crate::matrix! { [] $wire: $($rest)+ }
+    };
+    (
+        $attributes:tt $wire:ident: $($scenario:ident),+ $(,)?
+        $(; sockmap only: $($sockmap:ident),+ $(,)?)?
+    ) => {
+        mod sockmap {
+            $( $crate::matrix!(@ $attributes Sockmap $wire $scenario); )+
+            $( $( $crate::matrix!(@ $attributes Sockmap $wire $sockmap); )+ )?
+        }
+        mod splice {
+            $( $crate::matrix!(@ $attributes Splice $wire $scenario); )+
+        }
+        mod copy {
+            $( $crate::matrix!(@ $attributes Copy $wire $scenario); )+
         }
     };
 }

@@ -196,6 +196,36 @@ impl Peer {
         Ok(())
     }
 
+    /// Sends until nothing goes for a second, and gives how many bytes went.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the socket said.
+    pub fn stuff(&self, stream: &mut Stream) -> Result<u64> {
+        self.socket
+            .set_write_timeout(Some(Duration::from_secs(1)))?;
+        let mut went = 0;
+        let mut buffer = vec![0; CHUNK];
+        let stuck = 'stuffing: loop {
+            stream.fill(&mut buffer);
+            let mut left = &buffer[..];
+            while !left.is_empty() {
+                match (&self.socket).write(left) {
+                    Ok(count) => {
+                        went += count as u64;
+                        left = &left[count..];
+                    }
+                    Err(error) => break 'stuffing error,
+                }
+            }
+        };
+        self.socket.set_write_timeout(Some(patience::limit()))?;
+        match stuck.kind() {
+            ErrorKind::WouldBlock => Ok(went),
+            _ => Err(stuck.into()),
+        }
+    }
+
     /// Reads once, at most `buffer`; 0 is the end.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! R10: thousands of connections that come and go at the same time, with every kind of end.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::{
     matrix::Stage,
@@ -37,9 +37,10 @@ fn come_and_go(stage: &Stage, count: u64) -> Result<()> {
     let relay = stage.relay(server.address())?;
     many(8, 8, |lane| {
         stage.net.client.enter(|| {
-            (lane..count)
-                .step_by(8)
-                .try_for_each(|seed| visit(&Peer::connect(relay.address())?, seed))
+            (lane..count).step_by(8).try_for_each(|seed| {
+                let peer = Peer::connect(relay.address())?;
+                visit(&peer, seed).with_context(|| format!("seed {seed}, {:?}", peer.local()))
+            })
         })
     })?;
     let records = relay.records(usize::try_from(count)?)?;
