@@ -417,7 +417,18 @@ impl Listener {
             let (listener, faults) = (listener.clone(), faults.clone());
             move || {
                 let mut serving = Vec::new();
-                while let Ok((socket, _)) = listener.socket.accept() {
+                loop {
+                    let socket = match listener.socket.accept() {
+                        Ok((socket, _)) => socket,
+                        // Nobody came for long; that is for the clients to judge.
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                        // shutdown(2) by `close`.
+                        Err(error) if error.kind() == ErrorKind::InvalidInput => break,
+                        Err(error) => {
+                            faults.note(Err(error).context("the upstream accepts"));
+                            break;
+                        }
+                    };
                     let (handler, faults) = (handler.clone(), faults.clone());
                     serving.push(thread::spawn(move || {
                         faults.note(Peer::new(socket, "upstream").and_then(|peer| handler(peer)));
@@ -492,6 +503,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         // A test that failed does not wait for its connections.
         let _ = self.listener.socket.shutdown(Shutdown::Both);
+        if self.accepting.is_some() {
+            let faults = self.faults.0.lock().unwrap_or_else(PoisonError::into_inner);
+            for fault in faults.iter() {
+                eprintln!("an upstream said: {fault:#}");
+            }
+        }
     }
 }
 

@@ -105,9 +105,6 @@ pub fn gone_before_accept(stage: &Stage) -> Result<()> {
         }
     }
     client.expect_end()?;
-    let records = relay.records(1)?;
-    ensure!(!records.is_empty());
     relay.record_of(&client.local()?)?.moved(BYTES, 0)?;
-    relay.settle()?;
-    Ok(())
+    relay.finish_all().map(drop)
 }
