@@ -46,6 +46,7 @@ under_both! {
     a_half_closed_connection_has_a_limit_of_its_own,
     a_drain_cuts,
     an_urgent_byte_stays_in_the_stream,
+    an_urgent_byte_before_the_fin_is_not_the_end,
 }
 
 const MIB: usize = 1 << 20;
@@ -254,6 +255,17 @@ async fn an_urgent_byte_stays_in_the_stream(under: Under) {
     assert_eq!(read(&mut rig.upstream, 12).await, b"before!after");
     drop(rig.client);
     assert_eq!(read_all(&mut rig.upstream).await.unwrap(), b"");
+}
+
+async fn an_urgent_byte_before_the_fin_is_not_the_end(under: Under) {
+    let ((mut client, near), (upstream, far)) = (super::rig::tcp(), super::rig::tcp());
+    write(&mut client, b"before").await;
+    send(&client, b"!", SendFlags::OOB).unwrap();
+    write(&mut client, b"after").await;
+    client.shutdown().await.unwrap();
+    let pair = super::rig::pair(near, far);
+    let mut rig = Rig::over(&under, free(), (client, upstream), pair);
+    assert_eq!(read_all(&mut rig.upstream).await.unwrap(), b"before!after");
 }
 
 /// What a socket in the sockmap says of its bytes and FIN is checked against the kernel's count.

@@ -115,10 +115,11 @@ impl Mover for Spliced<'_> {
             return Taken::Dry;
         };
         match pipe.fill(source) {
+            // splice(2) stops before an urgent byte for good, whatever comes after it: with the FIN received, that looks
+            // like the end. recv(2) takes the byte along.
+            Ok(0) | Err(Errno::AGAIN) if tcp::is_at_mark(source) => self.copied(source),
             Ok(0) => Taken::End,
             Ok(bytes) => Taken::Bytes(bytes),
-            // splice(2) stops before an urgent byte for good, whatever comes after it; recv(2) takes it along.
-            Err(Errno::AGAIN) if tcp::is_at_mark(source) => self.copied(source),
             Err(Errno::AGAIN) => Taken::Dry,
             Err(errno) if is_refusal(errno) => Taken::Refused(Why::Refused(errno)),
             Err(errno) => Taken::Failed(Fault {
