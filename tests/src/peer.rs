@@ -232,7 +232,7 @@ impl Peer {
     ///
     /// Fails with what the socket said, and when nothing comes within [`patience::limit`].
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
-        match (&self.socket).read(buffer) {
+        match uninterrupted(|| (&self.socket).read(buffer)) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 bail!("{}: nothing came for {:?}", self.name, patience::limit())
             }
@@ -302,7 +302,7 @@ impl Peer {
     pub fn expect_reset(&self) -> Result<()> {
         let mut buffer = vec![0; CHUNK];
         loop {
-            match (&self.socket).read(&mut buffer) {
+            match uninterrupted(|| (&self.socket).read(&mut buffer)) {
                 Ok(0) => bail!("{}: a clean end came instead of a reset", self.name),
                 Ok(_) => (),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(()),
@@ -342,6 +342,16 @@ impl Peer {
     /// Fails when the socket refuses the option.
     pub fn reset(self) -> Result<()> {
         Ok(self.socket.set_linger(Some(Duration::ZERO))?)
+    }
+}
+
+/// A call with a deadline is interrupted when the whole process is stopped and goes on, as on a machine that is paused.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            other => return other,
+        }
     }
 }
 
@@ -397,7 +407,8 @@ impl Listener {
     ///
     /// Fails when nobody comes within [`patience::limit`].
     pub fn accept(&self) -> Result<Peer> {
-        let (socket, _) = self.socket.accept().context("the upstream accepts")?;
+        let accepted = uninterrupted(|| self.socket.accept());
+        let (socket, _) = accepted.context("the upstream accepts")?;
         Peer::new(socket, "upstream")
     }
 
@@ -418,7 +429,7 @@ impl Listener {
             move || {
                 let mut serving = Vec::new();
                 loop {
-                    let socket = match listener.socket.accept() {
+                    let socket = match uninterrupted(|| listener.socket.accept()) {
                         Ok((socket, _)) => socket,
                         // Nobody came for long; that is for the clients to judge.
                         Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
