@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     matrix::Stage,
@@ -27,15 +28,20 @@ const FILE: usize = 6 << 20;
 /// Downloads on one kept connection.
 const DOWNLOADS: usize = 3;
 
-/// A server that is killed when dropped.
-struct Service(Child);
+/// A server, and the signal that ends it and its processes at once. It is sent when this is dropped.
+struct Service(Child, Signal);
 
 impl Service {
-    fn start(place: &Place, command: &mut Command, address: SocketAddr) -> Result<Self> {
+    fn start(
+        place: &Place,
+        command: &mut Command,
+        address: SocketAddr,
+        end: Signal,
+    ) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = place.enter(|| Ok(command.spawn()?)).context(name.clone())?;
-        let mut service = Self(child);
+        let mut service = Self(child, end);
         patience::until_true(&format!("{name} to listen"), || {
             let ended = service.0.try_wait()?;
             ensure!(ended.is_none(), "{name} ended: {ended:?}");
@@ -47,9 +53,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Asked first: a server with processes of its own takes them along.
-        let process = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::QUIT);
+        let _ = kill_process(Pid::from_child(&self.0), self.1);
         let ended = patience::until("the server to end", || Ok(self.0.try_wait()?));
         if ended.is_err() {
             let _ = self.0.kill();
@@ -93,7 +97,7 @@ fn nginx(stage: &Stage, folder: &Path, address: SocketAddr) -> Result<Service> {
     let mut command = program("nginx")?;
     command.arg("-e").arg("stderr").arg("-p").arg(folder);
     command.arg("-c").arg(config).stderr(Stdio::null());
-    Service::start(&stage.net.upstream, &mut command, address)
+    Service::start(&stage.net.upstream, &mut command, address, Signal::TERM)
 }
 
 fn download(stage: &Stage, folder: &Path, relay: &Address) -> Result<()> {
@@ -161,7 +165,7 @@ pub fn haproxy_in_the_chain(stage: &Stage) -> Result<()> {
         .arg("-f")
         .arg(config)
         .stderr(Stdio::null());
-    let _haproxy = Service::start(&stage.net.upstream, &mut haproxy, address)?;
+    let _haproxy = Service::start(&stage.net.upstream, &mut haproxy, address, Signal::TERM)?;
     let relay = stage.relay(&Address::Ip(address))?;
     download(stage, folder.path(), relay.address())?;
     stage.finish(relay, 1)?;
@@ -208,7 +212,7 @@ pub fn postgresql(stage: &Stage) -> Result<()> {
         postgres.arg("-c").arg(setting);
     }
     postgres.stderr(Stdio::null());
-    let _postgres = Service::start(&stage.net.upstream, &mut postgres, address)?;
+    let _postgres = Service::start(&stage.net.upstream, &mut postgres, address, Signal::INT)?;
     let relay = stage.relay(&Address::Ip(address))?;
     let Address::Ip(front) = relay.address() else {
         anyhow::bail!("not an IP address");
