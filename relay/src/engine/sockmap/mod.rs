@@ -109,6 +109,11 @@ impl Sockmap {
         }
         carried.begin();
         enter::open(&carried);
+        // What came between the insert and the opening was passed, and nobody asked for its relief.
+        let passed = |direction| carried.flow(direction).waiting() > 0;
+        if crate::pair::Direction::BOTH.into_iter().any(passed) {
+            self.supervisor.call(carried.pair());
+        }
         self.supervisor.seat(carried);
         Ok(())
     }

@@ -110,7 +110,7 @@ impl Supervisor {
     }
 
     /// Something happened to connection `pair`.
-    fn call(self: &Arc<Self>, pair: u32) {
+    pub(super) fn call(self: &Arc<Self>, pair: u32) {
         let mut seats = self.seats();
         let Some(seat) = seats.get_mut(&pair) else {
             return;
