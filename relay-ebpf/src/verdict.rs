@@ -115,12 +115,24 @@ fn trim(context: &SkBuffContext, bytes: u32) -> bool {
 
 /// Redirecting keeps the order only while nothing passed before is still with the controller, and it is bounded by the
 /// room that the target has: a redirect acknowledges the bytes and queues them without a limit.
+///
+/// Nothing is redirected to a socket whose own flow is in relief: what that passes would queue behind it, and while the
+/// backlog worker is late it would be charged to nobody.
 #[inline(always)]
 fn may_redirect(flow: *mut Flow, slot: u32, length: u32) -> bool {
     // SAFETY: `flow` is an element of FLOWS; the steered half is read volatile as the controller changes it.
     unsafe {
         if ptr::read_volatile(&raw const (*flow).steered.gate) != OPEN
             || ptr::read_volatile(&raw const (*flow).steered.relayed) != (*flow).judged.passed
+        {
+            return false;
+        }
+        let Some(back) = FLOWS.get_ptr(peer(slot)) else {
+            return false;
+        };
+        if ptr::read_volatile(&raw const (*back).steered.gate) != OPEN
+            || ptr::read_volatile(&raw const (*back).steered.relayed)
+                != ptr::read_volatile(&raw const (*back).judged.passed)
         {
             return false;
         }
