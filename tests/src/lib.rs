@@ -25,3 +25,5 @@ pub mod peer;
 pub mod payload;
 
 pub mod patience;
+
+pub mod rawtcp;

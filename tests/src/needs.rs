@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     netns::{Netns, Place},
+    rawtcp::tap::DEVICE,
     record::Engine,
     relay::Launch,
 };
@@ -32,6 +33,8 @@ pub enum Need {
     Mptcp,
     /// There is an IPv6 loopback.
     Ipv6,
+    /// TUN devices can be made.
+    Tun,
     /// This program is installed.
     Program(&'static str),
 }
@@ -58,6 +61,11 @@ impl Need {
             Self::Ipv6 => {
                 let bound = std::net::TcpListener::bind("[::1]:0").err();
                 bound.map(|fault| format!("needs the IPv6 loopback: {fault}"))
+            }
+            Self::Tun => {
+                let opened = std::fs::File::options().read(true).write(true).open(DEVICE);
+                let fault = opened.err();
+                fault.map(|fault| format!("needs TUN devices: {DEVICE}: {fault}"))
             }
             Self::Program(name) => {
                 let found = program(name).is_none();
