@@ -116,8 +116,9 @@ impl Peer {
     }
 
     fn connect_from(socket: Socket, address: &Address) -> Result<Self> {
-        socket
-            .connect(&address.to_sockaddr()?)
+        // Linux goes on with the same attempt when it is asked again.
+        let address_of = address.to_sockaddr()?;
+        uninterrupted(|| socket.connect(&address_of))
             .with_context(|| format!("connect to {address}"))?;
         Self::new(socket, "client")
     }
@@ -210,7 +211,7 @@ impl Peer {
             stream.fill(&mut buffer);
             let mut left = &buffer[..];
             while !left.is_empty() {
-                match (&self.socket).write(left) {
+                match uninterrupted(|| (&self.socket).write(left)) {
                     Ok(count) => {
                         went += count as u64;
                         left = &left[count..];

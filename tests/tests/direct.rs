@@ -17,6 +17,7 @@ relay_tests::matrix! { Loopback:
     ipv6_to_ipv6,
     killed_in_mid_transfer,
     mptcp_client,
+    one_word_at_every_moment_of_the_start,
     ping_pong_without_steps_or_spin,
     refused_upstream_is_a_reset,
     silence_is_ended,

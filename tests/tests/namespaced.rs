@@ -11,6 +11,7 @@ relay_tests::matrix! { Veth:
     killed_in_mid_transfer,
     nginx_and_curl,
     no_stall_at_the_tail_of_a_response,
+    one_word_at_every_moment_of_the_start,
     postgresql,
     stalled_reader_holds_little,
     thousands_come_and_go,

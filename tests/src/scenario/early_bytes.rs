@@ -1,6 +1,9 @@
 //! R14: bytes that arrive before, between and after the steps by which an engine takes a connection.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use rand::{RngExt, SeedableRng};
@@ -62,6 +65,40 @@ fn speak(peer: &Peer, own: u64, theirs: u64) -> Result<()> {
     peer.finish()?;
     peer.expect_end()
 }
+
+/// One side says one word at some moment of the start and then waits for the answer: nothing comes later that could
+/// carry the word along.
+///
+/// # Errors
+///
+/// Fails when a word is left lying until more comes.
+pub fn one_word_at_every_moment_of_the_start(stage: &Stage) -> Result<()> {
+    const CONNECTIONS: u64 = 2_000;
+    let server = stage.listen()?.serve(|peer| {
+        let answer = peer.receive(WORD.len())?;
+        peer.send(&answer)?;
+        peer.expect_end()?;
+        peer.finish()
+    })?;
+    let relay = stage.relay(server.address())?;
+    many(CONNECTIONS, LANES, |number| {
+        let client = stage.connect(&relay)?;
+        // Entering takes some tens of microseconds, a few hundred after the connect.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(number % 400 * 2) {
+            std::hint::spin_loop();
+        }
+        client.send(WORD)?;
+        ensure!(client.receive(WORD.len())? == WORD, "another word");
+        client.finish()?;
+        client.expect_end()
+    })?;
+    server.stop()?;
+    stage.finish(relay, usize::try_from(CONNECTIONS)?)?;
+    Ok(())
+}
+
+const WORD: &[u8] = b"anybody?";
 
 /// The client has spoken before relay even accepts, and says no more until it is answered.
 ///
