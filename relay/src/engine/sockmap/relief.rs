@@ -11,7 +11,10 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, recv, send},
 };
-use tokio::{io::unix::AsyncFd, time::sleep};
+use tokio::{
+    io::unix::AsyncFd,
+    time::{sleep, timeout},
+};
 
 use super::{carried::Carried, half_close};
 use crate::{
@@ -79,8 +82,8 @@ impl<'a> Lane<'a> {
     pub(super) async fn run(self) -> Result<(), Outcome> {
         let mut settled = None;
         let mut buffer = Vec::new();
-        let mut closed = false;
         let mut pause = SHORTLY;
+        let mut closed = false;
         while !self.carried.has_ended(self.direction) {
             let flow = self.carried.flow(self.direction);
             if flow.waiting() > 0 {
@@ -89,11 +92,14 @@ impl<'a> Lane<'a> {
                     self.settle().await?;
                     settled = Some(flow.redirected());
                 }
-                if self.move_some(&mut buffer).await? {
-                    pause = SHORTLY;
-                } else {
-                    // Counted, but its way to the socket's queue leads through the backlog worker.
-                    backoff(&mut pause).await;
+                match self.move_some(&mut buffer).await? {
+                    true => pause = SHORTLY,
+                    // Counted, and still on the way to the socket's queue.
+                    false if closed => backoff(&mut pause).await,
+                    false => match timeout(pause, self.readable()).await {
+                        Ok(ready) => closed = ready?,
+                        Err(_) => pause = (pause * 2).min(AT_LONGEST),
+                    },
                 }
                 continue;
             }
@@ -106,15 +112,23 @@ impl<'a> Lane<'a> {
             }
             pause = SHORTLY;
             self.state.calm.store(true, Ordering::Release);
-            let ready = self.source.readable().await;
+            let ready = self.readable().await;
             self.state.calm.store(false, Ordering::Release);
-            let mut ready =
-                ready.map_err(|error| self.failed(self.direction.from(), "epoll_ctl", &error))?;
-            closed = ready.ready().is_read_closed();
-            ready.clear_ready();
+            closed = ready?;
         }
         self.state.calm.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Waits until something has happened at the source; true when its FIN has arrived. What came is looked for after
+    /// this, so that nothing is missed.
+    async fn readable(&self) -> Result<bool, Outcome> {
+        let ready = self.source.readable().await;
+        let mut ready =
+            ready.map_err(|error| self.failed(self.direction.from(), "epoll_ctl", &error))?;
+        let closed = ready.ready().is_read_closed();
+        ready.clear_ready();
+        Ok(closed)
     }
 
     /// Waits until the target has taken all that was redirected to it, which comes before what is to be relayed.
@@ -150,13 +164,16 @@ impl<'a> Lane<'a> {
         while !left.is_empty() {
             let sent = self.send(left).await?;
             self.carried.flow(self.direction).add_relayed(sent as u64);
-            self.state
-                .relieved
-                .fetch_add(sent as u64, Ordering::Relaxed);
             left = &left[sent..];
         }
         // A stream that never runs dry must not keep its thread, nor itself from hearing of limits and resets.
-        tokio::task::yield_now().await;
+        let before = self
+            .state
+            .relieved
+            .fetch_add(read as u64, Ordering::Relaxed);
+        if before / BUFFER as u64 != (before + read as u64) / BUFFER as u64 {
+            tokio::task::yield_now().await;
+        }
         Ok(true)
     }
 
