@@ -1,11 +1,8 @@
 //! A TUN device: IP packets that the kernel sends to it are read here, and what is written here the kernel receives.
-#![expect(unsafe_code, reason = "TUNSETIFF has no safe wrapper")]
 
 use std::{
-    ffi::c_void,
-    fs::{File, OpenOptions},
-    io::{ErrorKind, Read, Write},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    io::ErrorKind,
+    os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
@@ -13,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    ioctl::{Ioctl, IoctlOutput, Opcode, ioctl},
 };
+use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use crate::netns::Place;
 
@@ -25,9 +22,8 @@ const LARGEST: usize = 65535;
 pub const DEVICE: &str = "/dev/net/tun";
 
 /// A device in a namespace, gone when dropped.
-#[derive(Debug)]
 pub struct Tap {
-    file: File,
+    device: SyncDevice,
 }
 
 impl Tap {
@@ -37,19 +33,15 @@ impl Tap {
     ///
     /// Fails without privileges, and on a kernel without TUN.
     pub fn new(place: &Place, name: &str) -> Result<Self> {
-        let file = place.enter(|| {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_NONBLOCK)
-                .open(DEVICE)
-                .context(DEVICE)?;
-            let request = SetInterface::named(name)?;
-            // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` owns; the kernel keeps none of it.
-            unsafe { ioctl(&file, request) }.context("TUNSETIFF")?;
-            Ok(file)
+        let device = place.enter(|| {
+            let device = DeviceBuilder::new()
+                .name(name)
+                .layer(Layer::L3)
+                .enable(false);
+            device.build_sync().context(DEVICE)
         })?;
-        Ok(Self { file })
+        device.set_nonblocking(true)?;
+        Ok(Self { device })
     }
 
     /// Lets the kernel receive `packet`.
@@ -58,8 +50,9 @@ impl Tap {
     ///
     /// Fails when the device is down.
     pub fn send(&self, packet: &[u8]) -> Result<()> {
-        let written = (&self.file)
-            .write(packet)
+        let written = self
+            .device
+            .send(packet)
             .with_context(|| format!("{} bytes to the device", packet.len()))?;
         ensure!(written == packet.len(), "a packet was cut");
         Ok(())
@@ -74,7 +67,7 @@ impl Tap {
         if let Some(packet) = self.read()? {
             return Ok(Some(packet));
         }
-        let mut ready = [PollFd::new(&self.file, PollFlags::IN)];
+        let mut ready = [PollFd::new(self, PollFlags::IN)];
         let wait = Timespec::try_from(wait)?;
         match poll(&mut ready, Some(&wait)) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
@@ -85,7 +78,7 @@ impl Tap {
 
     fn read(&self) -> Result<Option<Vec<u8>>> {
         let mut packet = vec![0; LARGEST];
-        match (&self.file).read(&mut packet) {
+        match self.device.recv(&mut packet) {
             Ok(length) => {
                 packet.truncate(length);
                 Ok(Some(packet))
@@ -96,44 +89,14 @@ impl Tap {
     }
 }
 
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tap").finish_non_exhaustive()
+    }
+}
+
 impl AsFd for Tap {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-/// `TUNSETIFF`: makes the opened file a device of this name, for IP packets without a header of the driver's own.
-struct SetInterface(libc::ifreq);
-
-impl SetInterface {
-    fn named(name: &str) -> Result<Self> {
-        // SAFETY: all of `ifreq` may be zero: it is integers, and a union with members that are.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        ensure!(name.len() < request.ifr_name.len(), "{name} is too long");
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = libc::c_char::try_from(from)?;
-        }
-        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-        Ok(Self(request))
-    }
-}
-
-// SAFETY: TUNSETIFF takes a pointer to an `ifreq` that it reads and writes, and does nothing to the file that a `File`
-// does not expect.
-unsafe impl Ioctl for SetInterface {
-    type Output = ();
-
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        libc::TUNSETIFF as Opcode
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        (&raw mut self.0).cast()
-    }
-
-    unsafe fn output_from_ptr(_: IoctlOutput, _: *mut c_void) -> rustix::io::Result<()> {
-        Ok(())
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
     }
 }
