@@ -57,11 +57,13 @@ pub async fn run(plan: Plan, books: Arc<Books>) -> Result<Drained, Fault> {
         pending::<()>().await;
     };
     tokio::select! {
-        served = serve(open, engines, books, &drain) => served?,
+        served = serve(open, engines.clone(), books, &drain) => served?,
         () = stop => (),
     }
     tracing::info!(live = drain.count(), "stopping; no new connections");
     let drained = drain.finish(plan.drain, signalled()).await;
+    // Not before: the connections that live on are carried by them.
+    drop(engines);
     if let Drained::Cut(connections) = drained {
         tracing::warn!(connections, "had to be reset to stop");
     }
