@@ -9,7 +9,7 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{HashMap, Map, MapData, MapError, RingBuf, SockMap},
-    programs::SkSkb,
+    programs::{ProgramError, SkSkb},
 };
 use aya_log::EbpfLogger;
 use relay_common::names;
@@ -137,6 +137,9 @@ impl Events {
     }
 }
 
+/// The verifier gives up with `EAGAIN` when a signal is pending, and is to be called again.
+const TRIES: u32 = 5;
+
 fn attach(loaded: &mut Ebpf, sockets: &SockMap<MapData>) -> Result<(), Missing> {
     let program = loaded
         .program_mut(names::VERDICT)
@@ -144,9 +147,15 @@ fn attach(loaded: &mut Ebpf, sockets: &SockMap<MapData>) -> Result<(), Missing> 
     let verdict: &mut SkSkb = program
         .try_into()
         .map_err(|error| Missing::from_chain("reading the verdict program", &error))?;
-    verdict
-        .load()
-        .map_err(|error| Missing::from_chain("loading the verdict program", &error))?;
+    let mut tries = 0..TRIES;
+    loop {
+        match verdict.load() {
+            Ok(()) => break,
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.kind() == io::ErrorKind::WouldBlock && tries.next().is_some() => {}
+            Err(error) => return Err(Missing::from_chain("loading the verdict program", &error)),
+        }
+    }
     let attached = verdict.attach(sockets.fd());
     attached
         .map(|_| ())

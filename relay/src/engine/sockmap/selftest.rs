@@ -162,9 +162,11 @@ pub(super) fn expect(from: &mut TcpStream, position: usize, length: usize) -> io
 }
 
 pub(super) fn expect_end(from: &mut TcpStream) -> io::Result<()> {
-    match from.read(&mut [0])? {
-        0 => Ok(()),
-        _ => Err(io::Error::other("bytes arrived after the end")),
+    // Not `read`: with a timeout set it is interrupted when the machine is paused, and not started again.
+    match from.read_exact(&mut [0]) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => Err(io::Error::other("bytes arrived after the end")),
     }
 }
 

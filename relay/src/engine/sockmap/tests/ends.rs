@@ -20,7 +20,7 @@ fn reset(stream: TcpStream) {
 }
 
 fn expect_reset(stream: &mut TcpStream) {
-    let error = stream.read(&mut [0]).unwrap_err();
+    let error = stream.read_exact(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
 }
 
