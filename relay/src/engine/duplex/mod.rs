@@ -36,9 +36,9 @@ use crate::{
 
 /// After this many bytes the future yields, so that one busy connection starves no other on its thread.
 ///
-/// Half a millisecond at 15 Gb/s. Exchanges of a few bytes are bounded by tokio's cooperative budget, which every look at a
+/// Two milliseconds at 15 Gb/s. Exchanges of a few bytes are bounded by tokio's cooperative budget, which every look at a
 /// socket's readiness draws on.
-const PER_POLL: usize = 1 << 20;
+const PER_POLL: usize = 4 << 20;
 
 /// Moves the bytes of one direction: takes them from one socket, holds them, gives them to the other.
 ///

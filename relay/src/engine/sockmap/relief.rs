@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What is read at once, bytes: enough that a bulk stream is limited by copying and not by calls.
-const BUFFER: usize = 1024 * 1024;
+const BUFFER: usize = 2 * 1024 * 1024;
 
 /// A stream of which this much a millisecond comes to relief is bulk (200 Mb/s): its gate is held, as passing all of it
 /// is faster than redirecting some of it and waiting each time for the target to take that.

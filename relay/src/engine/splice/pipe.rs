@@ -8,7 +8,7 @@ use rustix::{
 };
 
 /// The size asked for.
-pub(super) const WANTED: usize = 256 << 10;
+pub(super) const WANTED: usize = 1 << 20;
 
 /// A pipe that bytes are spliced through.
 #[derive(Debug)]
