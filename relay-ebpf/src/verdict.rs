@@ -174,6 +174,8 @@ fn pass(context: &SkBuffContext, flow: *mut Flow, slot: u32, length: u32) -> u32
     // SAFETY: `flow` is an element of FLOWS; the steered half is read volatile as the controller changes it.
     unsafe {
         let judged = &mut (*flow).judged;
+        // What the controller relays takes room as well, so what was promised before holds no more.
+        judged.credit = 0;
         ptr::write_volatile(&raw mut judged.passed, judged.passed + u64::from(length));
         let gate = ptr::read_volatile(&raw const (*flow).steered.gate);
         let answered = ptr::read_volatile(&raw const (*flow).steered.answered);

@@ -116,8 +116,5 @@ fn rest(carried: &Carried) -> bool {
     let kicked = Side::BOTH
         .iter()
         .all(|side| tcp::kick(carried.connection.pair.socket(*side)).is_ok());
-    kicked
-        && Direction::BOTH
-            .iter()
-            .all(|direction| carried.flow(*direction).waiting() == 0)
+    kicked && !carried.waits()
 }

@@ -94,6 +94,13 @@ impl Carried {
             .entry(self.lease.slot(direction.from().index()))
     }
 
+    /// Whether bytes wait for relief in either direction.
+    pub(super) fn waits(&self) -> bool {
+        Direction::BOTH
+            .iter()
+            .any(|direction| self.flow(*direction).waiting() > 0)
+    }
+
     /// Whether the FIN of `direction` has been passed on.
     pub(super) fn has_ended(&self, direction: Direction) -> bool {
         self.ended[direction.index()].load(Ordering::Relaxed)

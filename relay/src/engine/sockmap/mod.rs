@@ -110,8 +110,7 @@ impl Sockmap {
         carried.begin();
         enter::open(&carried);
         // What came between the insert and the opening was passed, and nobody asked for its relief.
-        let passed = |direction| carried.flow(direction).waiting() > 0;
-        if crate::pair::Direction::BOTH.into_iter().any(passed) {
+        if carried.waits() {
             self.supervisor.call(carried.pair());
         }
         self.supervisor.seat(carried);

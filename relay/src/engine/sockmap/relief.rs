@@ -22,7 +22,9 @@ use crate::{
     pair::{Direction, Side},
 };
 
-/// What is read at once, bytes: enough that a bulk stream is limited by copying and not by calls.
+/// What is read at once, bytes: at first, as many stalled connections hold so much each, and when reads fill the buffer,
+/// so that a bulk stream is limited by copying and not by calls.
+const SMALLEST: usize = 64 * 1024;
 const BUFFER: usize = 2 * 1024 * 1024;
 
 /// A stream of which this much a millisecond comes to relief is bulk (200 Mb/s): its gate is held, as passing all of it
@@ -111,6 +113,9 @@ impl<'a> Lane<'a> {
                 continue;
             }
             pause = SHORTLY;
+            if !self.state.held.load(Ordering::Relaxed) {
+                buffer = Vec::new();
+            }
             self.state.calm.store(true, Ordering::Release);
             let ready = self.readable().await;
             self.state.calm.store(false, Ordering::Release);
@@ -149,7 +154,9 @@ impl<'a> Lane<'a> {
 
     /// Reads once and writes all of it; false when there was nothing to read.
     async fn move_some(&self, buffer: &mut Vec<u8>) -> Result<bool, Outcome> {
-        buffer.resize(BUFFER, 0);
+        if buffer.is_empty() {
+            buffer.resize(SMALLEST, 0);
+        }
         let read = loop {
             match recv(self.source.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, 0)) | Err(Errno::AGAIN) => return Ok(false),
@@ -165,6 +172,9 @@ impl<'a> Lane<'a> {
             let sent = self.send(left).await?;
             self.carried.flow(self.direction).add_relayed(sent as u64);
             left = &left[sent..];
+        }
+        if read == buffer.len() {
+            buffer.resize((read * 4).min(BUFFER), 0);
         }
         // A stream that never runs dry must not keep its thread, nor itself from hearing of limits and resets.
         let before = self

@@ -86,26 +86,26 @@ impl Supervisor {
 
     /// Leaves a connection to the kernel, unless it has been called for since it was expected.
     pub(super) fn seat(self: &Arc<Self>, carried: Box<Carried>) {
-        let pair = carried.pair();
         if let Err(called) = self.sit(carried) {
             tokio::spawn(self.clone().attend(called));
-            return;
-        }
-        if self.drain.is_cut() {
-            self.end_all(|_| Some(Outcome::relay(How::Drain)), Some(pair));
         }
     }
 
+    /// Takes a connection in, or gives back one that was called for meanwhile.
     fn sit(&self, carried: Box<Carried>) -> Result<(), Box<Carried>> {
+        let pair = carried.pair();
         let mut seats = self.seats();
-        let seat = seats
-            .entry(carried.pair())
-            .or_insert(Seat::Away { asked: false });
+        let seat = seats.entry(pair).or_insert(Seat::Away { asked: false });
         if matches!(seat, Seat::Away { asked: true }) {
             *seat = Seat::Away { asked: false };
             return Err(carried);
         }
         *seat = Seat::Calm(carried);
+        drop(seats);
+        // A cut that came in between has passed this seat by.
+        if self.drain.is_cut() {
+            self.end_all(|_| Some(Outcome::relay(How::Drain)), Some(pair));
+        }
         Ok(())
     }
 
@@ -223,7 +223,18 @@ impl Supervisor {
     }
 
     /// Ends what has been idle for too long.
-    fn sweep(&self) {
+    ///
+    /// It also calls for what waits for relief: a question that the ring had no place for is asked by nobody again.
+    fn sweep(self: &Arc<Self>) {
+        let forgotten: Vec<u32> = self
+            .seats()
+            .iter()
+            .filter(|(_, seat)| matches!(seat, Seat::Calm(carried) if carried.waits()))
+            .map(|(pair, _)| *pair)
+            .collect();
+        for pair in forgotten {
+            self.call(pair);
+        }
         let now = Instant::now();
         let idle = |carried: &Carried| {
             carried.count();

@@ -9,7 +9,7 @@ use std::{
 
 use super::{PATIENCE, Rig};
 use crate::{
-    engine::sockmap::selftest::{expect, expect_end, pattern},
+    engine::sockmap::selftest::{Bench, expect, expect_end, pattern},
     plan::Limits,
 };
 
@@ -69,6 +69,47 @@ async fn a_client_that_never_reads_cannot_push_for_ever() {
         pushed < most,
         "{pushed} bytes were taken from a client that reads nothing"
     );
+}
+
+/// A refused large segment leaves credit behind, with which small ones were redirected into a full send buffer: there they
+/// stood until the client read, and what it sent queued behind them, charged to nobody and going nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_uploads_before_it_reads_is_heard() {
+    let rig = Rig::new().await;
+    // Somewhere between these the buffers are full just as the small messages begin.
+    for large in (4..=100).step_by(8) {
+        upload_before_reading(rig.bench(Limits::default()), large);
+    }
+}
+
+fn upload_before_reading(bench: Bench, large: usize) {
+    const SMALL: usize = 10_000;
+    bench.server.set_nodelay(true).unwrap();
+    let mut replies = bench.server.try_clone().unwrap();
+    let replying = thread::spawn(move || {
+        for _ in 0..large {
+            replies.write_all(&pattern(0, CHUNK)).unwrap();
+        }
+        for _ in 0..SMALL {
+            replies.write_all(&pattern(0, 1024)).unwrap();
+        }
+        replies.shutdown(Shutdown::Write).unwrap();
+    });
+    thread::sleep(Duration::from_millis(100));
+    let mut client = bench.client;
+    let upload = client.try_clone().unwrap();
+    let uploading = thread::spawn(move || push(upload, 100));
+    // Nothing is read by the client until all of its upload has arrived.
+    pull(bench.server, 100);
+    uploading.join().unwrap();
+    for _ in 0..large {
+        expect(&mut client, 0, CHUNK).unwrap();
+    }
+    for _ in 0..SMALL {
+        expect(&mut client, 0, 1024).unwrap();
+    }
+    expect_end(&mut client).unwrap();
+    replying.join().unwrap();
 }
 
 /// The same with messages of a byte, which cost a packet each in the target's send buffer.
