@@ -109,6 +109,18 @@ impl Peer {
         Self::connect_from(socket, address)
     }
 
+    /// Connects from the port that `before` had, which must be reset by then.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the port is taken, and when nobody accepts within [`patience::limit`].
+    pub fn connect_again(before: &str, address: &Address) -> Result<Self> {
+        let socket = Self::socket(address, None)?;
+        let before: SocketAddr = before.parse()?;
+        socket.bind(&before.into())?;
+        Self::connect_from(socket, address)
+    }
+
     fn socket(address: &Address, protocol: Option<Protocol>) -> Result<Socket> {
         let socket = Socket::new(address.domain(), Type::STREAM, protocol)?;
         socket.set_write_timeout(Some(patience::limit()))?;

@@ -3,6 +3,7 @@
 mod launch;
 
 use std::{
+    collections::HashSet,
     io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
     process::Child,
@@ -37,6 +38,8 @@ struct Log(Mutex<Said>);
 struct Said {
     lines: Vec<String>,
     records: Vec<Record>,
+    /// Those of `records` that [`Relay::record_of`] gave.
+    given: HashSet<usize>,
     listening: Vec<Address>,
     /// The first line that is not what the log promises.
     broken: Option<String>,
@@ -69,6 +72,14 @@ impl Said {
             _ => (),
         }
         Ok(())
+    }
+
+    fn give(&mut self, client: &str) -> Option<Record> {
+        let mut records = self.records.iter().enumerate();
+        let (at, record) =
+            records.find(|(at, one)| one.client == client && !self.given.contains(at))?;
+        self.given.insert(at);
+        Some(record.clone())
     }
 }
 
@@ -140,19 +151,15 @@ impl Relay {
         .with_context(|| format!("{} came", self.log.lock().records.len()))
     }
 
-    /// Waits for the record of the connection from `client`.
+    /// Waits for the record of the connection from `client`, and gives each record once: a port that is free again is
+    /// soon another connection's.
     ///
     /// # Errors
     ///
     /// Fails when it does not come.
     pub fn record_of(&self, client: &str) -> Result<Record> {
         patience::until(&format!("the record of {client}"), || {
-            let said = self.log.lock();
-            Ok(said
-                .records
-                .iter()
-                .find(|one| one.client == client)
-                .cloned())
+            Ok(self.log.lock().give(client))
         })
     }
 

@@ -116,6 +116,26 @@ fn several_pairs_are_served_each_by_its_own() -> Result<()> {
     relay.finish(2).map(drop)
 }
 
+/// Ports come again: a run of 200 connections looked at the record of an earlier one.
+#[test]
+fn a_port_that_comes_again_has_a_record_of_its_own() -> Result<()> {
+    let listener = Listener::bind(&anywhere()?)?;
+    let launch = Launch::forward(&anywhere()?, listener.address());
+    let relay = launch.with(["--engine", "copy"]).start()?;
+    let client = Peer::connect(relay.address())?;
+    let name = client.local()?;
+    client.send(b"one")?;
+    listener.accept()?.receive(3)?;
+    client.reset()?;
+    relay.record_of(&name)?.moved(3, 0)?;
+    let client = Peer::connect_again(&name, relay.address())?;
+    client.send(b"another")?;
+    listener.accept()?.receive(7)?;
+    client.reset()?;
+    relay.record_of(&name)?.moved(7, 0)?;
+    relay.finish(2).map(drop)
+}
+
 #[test]
 fn both_signals_end_an_idle_relay_with_0() -> Result<()> {
     for signal in [Signal::TERM, Signal::INT] {
