@@ -25,20 +25,20 @@ use crate::{
 const OFTEN: Duration = Duration::from_millis(10);
 const RARELY: Duration = Duration::from_millis(500);
 
+/// How long to wait for room in the poll set, and how often.
+const SCARCE: (Duration, u32) = (Duration::from_millis(50), 200);
+
 /// Works until the connection can be left to the kernel (`None`) or is over. Needs nobody's help: while it runs, the
 /// sockets are in the poll set of the runtime.
 pub(super) async fn attend(carried: &Carried) -> Option<Outcome> {
     if let Some(outcome) = carried.fault() {
         return Some(outcome);
     }
-    let [client, upstream] = Side::BOTH.map(|side| {
-        let watched = reactor::watch(carried.connection.pair.socket(side).as_fd());
-        watched.map_err(|error| Outcome::failed(side, "epoll_ctl", &error))
-    });
-    let (client, upstream) = match (client, upstream) {
-        (Ok(client), Ok(upstream)) => (client, upstream),
-        (Err(outcome), _) | (_, Err(outcome)) => return Some(outcome),
-    };
+    let (client, upstream) =
+        match tokio::try_join!(watch(carried, Side::Client), watch(carried, Side::Upstream)) {
+            Ok(watched) => watched,
+            Err(outcome) => return Some(outcome),
+        };
     let states: [State; 2] = Default::default();
     let lane = |direction: Direction| {
         Lane::new(
@@ -59,6 +59,25 @@ pub(super) async fn attend(carried: &Carried) -> Option<Outcome> {
             Ok(_) => carried.finished(),
         },
         rested = look_now_and_then(carried, &states) => rested,
+    }
+}
+
+/// Puts the socket of `side` in the poll set. The kernel's room for that may be used up (`fs.epoll.max_user_watches`) and is
+/// given back by other connections as they end: a healthy one is worth the wait.
+async fn watch(carried: &Carried, side: Side) -> Result<AsyncFd<BorrowedFd<'_>>, Outcome> {
+    let mut tries = 0;
+    loop {
+        match reactor::watch(carried.connection.pair.socket(side).as_fd()) {
+            Ok(watched) => return Ok(watched),
+            Err(error)
+                if tries < SCARCE.1
+                    && matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM)) =>
+            {
+                tries += 1;
+                sleep(SCARCE.0).await;
+            }
+            Err(error) => return Err(Outcome::failed(side, "epoll_ctl", &error)),
+        }
     }
 }
 

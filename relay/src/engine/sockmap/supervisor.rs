@@ -7,7 +7,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -42,6 +42,8 @@ pub(super) struct Supervisor {
     /// The shortest limit that any connection had so far, milliseconds.
     limit: AtomicU64,
     limited: Notify,
+    /// Nobody watches any more.
+    failed: AtomicBool,
 }
 
 /// Where a connection is.
@@ -63,11 +65,19 @@ impl Supervisor {
             drain: drain.clone(),
             limit: AtomicU64::new(u64::MAX),
             limited: Notify::new(),
+            failed: AtomicBool::new(false),
         }))
     }
 
     /// Begins to watch for hang-ups of a connection that is still being made; it is [`seat`](Self::seat)ed later.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what epoll_ctl(2) said, and when nobody watches any more.
     pub(super) fn expect(&self, carried: &Carried) -> io::Result<()> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(rustix::io::Errno::CANCELED.into());
+        }
         self.note_limits(carried.connection.limits);
         self.seats()
             .insert(carried.pair(), Seat::Away { asked: false });
@@ -102,9 +112,14 @@ impl Supervisor {
         }
         *seat = Seat::Calm(carried);
         drop(seats);
-        // A cut that came in between has passed this seat by.
-        if self.drain.is_cut() {
-            self.end_all(|_| Some(Outcome::relay(How::Drain)), Some(pair));
+        // A cut or a failure that came in between has passed this seat by.
+        let over = match (self.drain.is_cut(), self.failed.load(Ordering::Acquire)) {
+            (true, _) => Some(How::Drain),
+            (_, true) => Some(unwatched(&rustix::io::Errno::CANCELED.into())),
+            _ => None,
+        };
+        if let Some(how) = over {
+            self.end_all(|_| Some(Outcome::relay(how)), Some(pair));
         }
         Ok(())
     }
@@ -287,13 +302,18 @@ impl Supervisor {
 
     /// Without a working poll set no connection can be served; what is there is reset rather than left to hang.
     fn fail(&self, error: &io::Error) {
-        tracing::error!(%error, "the sockmap's supervisor cannot go on; its connections are reset");
-        self.end_all(|_| Some(Outcome::relay(How::of("epoll_wait", error))), None);
+        tracing::error!(%error, "the sockmap's supervisor cannot go on; its connections are reset, and new ones go one engine down");
+        self.failed.store(true, Ordering::Release);
+        self.end_all(|_| Some(Outcome::relay(unwatched(error))), None);
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<u32, Seat>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn unwatched(error: &io::Error) -> How {
+    How::of("epoll_wait", error)
 }
 
 /// Errors and hang-ups are always reported; a FIN only as long as it has not been passed on.
