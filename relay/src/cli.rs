@@ -3,21 +3,22 @@
 use std::{
     ffi::OsString,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
-    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
-use relay::plan::{Address, Choice, EngineKind, Limits, Plan, Policy, Route};
-use tracing::level_filters::LevelFilter;
+use relay::plan::{Address, Plan};
+use toml::Spanned;
 
-use crate::logs::{Format, Log};
+use crate::{
+    config::{Form, Source},
+    logs::Log,
+    settings::{Config, Given, Settings},
+};
 
 /// Exit code for a command line that cannot be carried out.
 const USAGE: u8 = 2;
-
-/// Limits longer than this mean never, and no clock has to hold them.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// What to do.
 #[derive(Debug)]
@@ -33,6 +34,9 @@ pub(crate) enum Command {
 pub(crate) struct Serve {
     pub(crate) plan: Plan,
     pub(crate) log: Log,
+    /// What to read again when a reload is asked for; flags cannot change.
+    #[expect(dead_code, reason = "for the reload")]
+    pub(crate) source: Option<Box<Source>>,
 }
 
 /// Why there is nothing to do: bad usage, or a text that was asked for.
@@ -71,7 +75,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
     let typed = Typed::try_parse_from(words).map_err(|error| refusal(&error))?;
     match typed.command {
         Some(Commands::Check(check)) => Ok(Command::Check(check)),
-        None => plan(typed.serve)
+        None => serve(typed.serve)
             .map(Command::Serve)
             .map_err(Refusal::Usage),
     }
@@ -107,7 +111,9 @@ Examples:
   relay --listen 0.0.0.0:8080 --to 10.0.0.5:80
   relay --listen '[::]:5432' --to db.internal:5432 --idle-timeout 30m
   relay --listen 127.0.0.1:9000 --to unix:/run/app.sock --log-format json
+  relay --config /etc/relay.toml
   relay check
+  relay check --config /etc/relay.toml
 
 Exit codes:
   0  stopped, and every connection came to its own end
@@ -127,11 +133,13 @@ struct Typed {
 
 #[derive(Debug, Subcommand)]
 enum Commands {
-    /// Prints what this host can do for each engine, what is missing, and what would help.
+    /// Prints what this host can do for each engine, or whether a config is in order.
     #[command(
-        long_about = "Prints what this host can do for each engine, what is missing, and what would help.\n\n\
+        long_about = "Prints what this host can do for each engine, what is missing, and what would help; with --config or \
+        --rinetd, whether that file is in order.\n\n\
         It starts the engines as relay itself would, self-test included, and forwards nothing. The exit code is 0 \
-        whatever it finds; 1 when it could not look."
+        whatever it finds; 1 when it could not look. A file is read and nothing else: no listener, no engine; the exit \
+        code is 2 when it has a fault."
     )]
     Check(Check),
 }
@@ -145,6 +153,27 @@ pub(crate) struct Check {
     /// Test sockmap also on a kernel version known to harm it.
     #[arg(long)]
     pub(crate) trust_kernel: bool,
+    #[command(flatten)]
+    file: File,
+}
+
+/// A file to read the routes from.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+struct File {
+    /// Reads settings and routes from a TOML file; flags of the process win, those of routes go into the file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Reads routes from a file in the form of rinetd: address, port, address, port.
+    #[arg(long, value_name = "FILE")]
+    rinetd: Option<PathBuf>,
+}
+
+impl File {
+    fn form(self) -> Option<(PathBuf, Form)> {
+        let rinetd = self.rinetd.map(|path| (path, Form::Rinetd));
+        self.config.map(|path| (path, Form::Toml)).or(rinetd)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -153,179 +182,49 @@ struct Flags {
     ///
     /// Port 0 takes a free one, which the `listening` line tells. A name listens on the first of its addresses that
     /// can be bound. A stale Unix socket is taken over, anything else in its place is left alone.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "File")]
     listen: Vec<Address>,
     /// Where their connections go: host:port, [v6]:port or unix:/path; once per --listen.
     ///
     /// A name is resolved for every connection, and its addresses are tried in order.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "File")]
     to: Vec<Address>,
-    /// What moves the bytes.
-    #[arg(long, value_name = "ENGINE", default_value = "auto")]
-    engine: Engine,
-    /// Offer sockmap also on a kernel version known to harm it, for kernels that were patched.
-    #[arg(long)]
-    trust_kernel: bool,
-    /// How diagnostics and records are written to stderr.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
-    /// The least grave diagnostic that is written; records are written always.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: Level,
-    /// How long live connections may go on after a stop; 0 resets them at once, none waits for ever.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = limit)]
-    drain_timeout: Limit,
-    /// How long an upstream may take to resolve and accept; cannot be 0 or none.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
-    connect_timeout: Duration,
-    /// Ends a connection without a byte for this long; 0 or none for never.
-    #[arg(long, value_name = "DURATION", default_value = "none", value_parser = limit)]
-    idle_timeout: Limit,
-    /// The same once one side has ended its direction; 0 or none for never.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = limit)]
-    half_close_timeout: Limit,
+    #[command(flatten)]
+    file: File,
+    #[command(flatten)]
+    given: Given,
 }
 
-/// `--engine`, as typed.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Engine {
-    /// The best that serves the connection.
-    Auto,
-    /// A BPF program in the kernel, TCP only.
-    Sockmap,
-    /// splice(2) through a pipe.
-    Splice,
-    /// read(2) and write(2).
-    Copy,
-}
-
-impl From<Engine> for Choice {
-    fn from(engine: Engine) -> Self {
-        match engine {
-            Engine::Auto => Self::Auto,
-            Engine::Sockmap => Self::Only(EngineKind::Sockmap),
-            Engine::Splice => Self::Only(EngineKind::Splice),
-            Engine::Copy => Self::Only(EngineKind::Copy),
-        }
+fn serve(flags: Flags) -> Result<Serve, String> {
+    let mut given = flags.given;
+    if let Some((path, form)) = flags.file.form() {
+        let source = Source::new(path, form, given);
+        let Config { plan, log } = source.read().map_err(|fault| fault.to_string())?;
+        let source = Some(Box::new(source));
+        return Ok(Serve { plan, log, source });
     }
-}
-
-/// `--log-format`, as typed.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-impl From<LogFormat> for Format {
-    fn from(format: LogFormat) -> Self {
-        match format {
-            LogFormat::Text => Self::Text,
-            LogFormat::Json => Self::Json,
-        }
-    }
-}
-
-/// `--log-level`, as typed.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Level {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl From<Level> for LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Off => Self::OFF,
-            Level::Error => Self::ERROR,
-            Level::Warn => Self::WARN,
-            Level::Info => Self::INFO,
-            Level::Debug => Self::DEBUG,
-            Level::Trace => Self::TRACE,
-        }
-    }
-}
-
-/// A duration that may be absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limit(Option<Duration>);
-
-impl Limit {
-    /// For limits where 0 would end everything at once.
-    fn or_never(self) -> Option<Duration> {
-        self.0.filter(|limit| !limit.is_zero())
-    }
-}
-
-fn limit(text: &str) -> Result<Limit, String> {
-    match text {
-        "none" => Ok(Limit(None)),
-        _ => duration(text).map(|limit| Limit(Some(limit))),
-    }
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("it must be longer than 0".into()),
-        limit => Ok(limit),
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match duration <= LONGEST {
-        true => Ok(duration),
-        false => Err("it is longer than 100 years".into()),
-    }
-}
-
-fn plan(flags: Flags) -> Result<Serve, String> {
     let (listens, tos) = (flags.listen.len(), flags.to.len());
     if listens != tos {
         return Err(format!(
             "--listen is given {listens} times and --to {tos} times: each --listen needs a --to of its own"
         ));
     }
-    let limits = Limits {
-        idle: flags.idle_timeout.or_never(),
-        half_close: flags.half_close_timeout.or_never(),
-    };
-    let routes = flags
-        .listen
-        .into_iter()
-        .zip(flags.to)
-        .map(|(listen, to)| Route {
-            name: listen.to_string(),
-            listen,
-            to,
-            connect: flags.connect_timeout,
-            limits,
-        });
-    let policy = Policy {
-        choice: flags.engine.into(),
-        trust_kernel: flags.trust_kernel,
-    };
-    let drain = flags.drain_timeout.0.unwrap_or(LONGEST);
-    let plan = Plan::new(routes.collect(), policy, drain).map_err(|error| error.to_string())?;
-    Ok(Serve {
-        plan,
-        log: Log {
-            format: flags.log_format.into(),
-            level: flags.log_level.into(),
-        },
-    })
+    let pairs = flags.listen.into_iter().zip(flags.to);
+    let routes = pairs.map(|(listen, to)| Spanned::new(0..0, Settings::pair(listen, to)));
+    given.route = routes.collect();
+    let Config { plan, log } = given.config().map_err(|wrong| wrong.what)?;
+    let source = None;
+    Ok(Serve { plan, log, source })
 }
 
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
     use proptest::prelude::*;
+
+    use std::time::Duration;
+
+    use relay::plan::{Choice, Limits};
 
     use super::*;
 
@@ -392,7 +291,7 @@ mod tests {
         assert_eq!(plan.drain, Duration::ZERO);
         assert_eq!(
             served(&format!("{PAIR} --drain-timeout none")).plan.drain,
-            LONGEST
+            Duration::from_secs(100 * 365 * 24 * 3600)
         );
     }
 
@@ -433,11 +332,11 @@ mod tests {
             ("check --listen a:1", ["--listen", ""]),
             (
                 "--engine sockmap --listen unix:/a --to a:1",
-                ["--engine sockmap", "unix:/a"],
+                ["engine sockmap", "unix:/a"],
             ),
             (
                 "--listen a:1 --to b:1 --listen a:1 --to c:1",
-                ["--listen a:1", "twice"],
+                ["listen a:1", "twice"],
             ),
         ] {
             let fault = fault(line);

@@ -2,7 +2,9 @@
 
 mod check;
 mod cli;
+mod config;
 mod logs;
+mod settings;
 
 use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 
@@ -26,7 +28,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn start(Serve { plan, log }: Serve) -> Result<ExitCode> {
+fn start(Serve { plan, log, .. }: Serve) -> Result<ExitCode> {
     // Dropped last: what the runtime leaves behind is written, too.
     let (records, _flush) = logs::start(log).context("cannot start the log")?;
     let books = Arc::new(Books {

@@ -14,7 +14,7 @@ const ROWS: [Row; 6] = [
         blind: true,
     },
     Row::new(&["serve"]),
-    Row::new(&["cli", "config", "main", "logs", "check"]),
+    Row::new(&["cli", "settings", "config", "main", "logs", "check"]),
 ];
 
 struct Row {

@@ -1,0 +1,29 @@
+//! Routes: one listener each, where its connections go, and their limits.
+
+use std::time::Duration;
+
+use super::Address;
+
+/// One listener and where its connections go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What records call this route.
+    pub name: String,
+    /// Where clients connect.
+    pub listen: Address,
+    /// Where their connections are forwarded to.
+    pub to: Address,
+    /// How long to wait for the upstream to accept.
+    pub connect: Duration,
+    /// When a connection without traffic is ended.
+    pub limits: Limits,
+}
+
+/// How long a connection may go without a byte in either direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// With both directions open; none means for ever.
+    pub idle: Option<Duration>,
+    /// Once one side has ended its direction; none means for ever.
+    pub half_close: Option<Duration>,
+}

@@ -1,0 +1,162 @@
+//! Settings: what may be said of the process and of a route, in flags and in files alike.
+//!
+//! A flag and its key have one name: `--connect-timeout` and `connect-timeout`.
+
+mod values;
+
+use std::time::Duration;
+
+use clap::Args;
+use merge::{Merge, option::overwrite_none};
+use relay::plan::{Address, Limits, Names, Plan, Policy, Route};
+use serde::Deserialize;
+use toml::Spanned;
+
+use self::values::{Engine, LONGEST, Level, Limit, LogFormat, Positive};
+use crate::logs::{Format, Log};
+
+/// All that was given, by flags or by a file: the process's own settings, then the tables of a file.
+#[derive(Args, Clone, Debug, Default, Deserialize, Merge)]
+#[merge(strategy = overwrite_none)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Given {
+    /// What moves the bytes [default: auto].
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<Engine>,
+    /// Offer sockmap also on a kernel version known to harm it, for kernels that were patched.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    trust_kernel: Option<bool>,
+    /// How long live connections may go on after a stop; 0 resets them at once, none waits for ever [default: 10s].
+    #[arg(long, value_name = "DURATION")]
+    drain_timeout: Option<Limit>,
+    #[command(flatten)]
+    #[merge(strategy = Merge::merge)]
+    log: Logging,
+    /// What holds for routes that say nothing else.
+    #[command(flatten, next_help_heading = "Routes")]
+    #[merge(strategy = Merge::merge)]
+    defaults: Settings,
+    #[arg(skip)]
+    #[merge(strategy = merge::vec::append)]
+    pub(crate) route: Vec<Spanned<Settings>>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) plan: Plan,
+    pub(crate) log: Log,
+}
+
+/// Why it cannot be done.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    /// The route at fault, counted from 0.
+    pub(crate) route: Option<usize>,
+    pub(crate) what: String,
+}
+
+impl Given {
+    /// Checks all of it. What a route says wins over the defaults.
+    pub(crate) fn config(self) -> Result<Config, Wrong> {
+        let mut names = Names::default();
+        let mut routes = Vec::with_capacity(self.route.len());
+        for (at, route) in self.route.into_iter().enumerate() {
+            let route = route.into_inner().route(&self.defaults, &mut names);
+            routes.push(route.map_err(|what| Wrong {
+                route: Some(at),
+                what,
+            })?);
+        }
+        let policy = Policy {
+            choice: self.engine.unwrap_or(Engine::Auto).into(),
+            trust_kernel: self.trust_kernel.unwrap_or(false),
+        };
+        let ten = Limit(Some(Duration::from_secs(10)));
+        let drain = self.drain_timeout.unwrap_or(ten).0.unwrap_or(LONGEST);
+        let plan = Plan::new(routes, policy, drain).map_err(|error| Wrong {
+            route: error.route(),
+            what: error.to_string(),
+        })?;
+        let log = self.log.log();
+        Ok(Config { plan, log })
+    }
+}
+
+/// What may be said of the log.
+#[derive(Args, Clone, Copy, Debug, Default, Deserialize, Merge)]
+#[merge(strategy = overwrite_none)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct Logging {
+    /// How diagnostics and records are written to stderr [default: text].
+    #[arg(long = "log-format", value_name = "FORMAT")]
+    format: Option<LogFormat>,
+    /// The least grave diagnostic that is written; records are written always [default: info].
+    #[arg(long = "log-level", value_name = "LEVEL")]
+    level: Option<Level>,
+}
+
+impl Logging {
+    fn log(self) -> Log {
+        Log {
+            format: self.format.map_or(Format::Text, Into::into),
+            level: self.level.unwrap_or(Level::Info).into(),
+        }
+    }
+}
+
+/// What may be said of a route.
+#[derive(Args, Clone, Debug, Default, Deserialize, Merge)]
+#[merge(strategy = overwrite_none)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    /// What records and metrics call it.
+    #[arg(skip)]
+    name: Option<String>,
+    /// Where clients connect.
+    #[arg(skip)]
+    listen: Option<Address>,
+    /// Where their connections go.
+    #[arg(skip)]
+    to: Option<Address>,
+    /// How long an upstream may take to resolve and accept; cannot be 0 or none [default: 5s].
+    #[arg(long, value_name = "DURATION")]
+    connect_timeout: Option<Positive>,
+    /// Ends a connection without a byte for this long; 0 or none for never [default: none].
+    #[arg(long, value_name = "DURATION")]
+    idle_timeout: Option<Limit>,
+    /// The same once one side has ended its direction; 0 or none for never [default: 1h].
+    #[arg(long, value_name = "DURATION")]
+    half_close_timeout: Option<Limit>,
+}
+
+impl Settings {
+    /// A route that says only where from and where to.
+    pub(crate) fn pair(listen: Address, to: Address) -> Self {
+        Self {
+            listen: Some(listen),
+            to: Some(to),
+            ..Self::default()
+        }
+    }
+
+    /// The route that these settings, completed by `defaults`, describe.
+    fn route(mut self, defaults: &Self, names: &mut Names) -> Result<Route, String> {
+        self.merge(defaults.clone());
+        let listen = self.listen.ok_or("a route needs listen")?;
+        let to = self.to.ok_or("a route needs to")?;
+        let hour = Limit(Some(Duration::from_secs(3600)));
+        Ok(Route {
+            name: self.name.unwrap_or_else(|| names.of(&listen)),
+            listen,
+            to,
+            connect: self
+                .connect_timeout
+                .map_or(Duration::from_secs(5), |limit| limit.0),
+            limits: Limits {
+                idle: self.idle_timeout.and_then(Limit::or_never),
+                half_close: self.half_close_timeout.unwrap_or(hour).or_never(),
+            },
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Values as typed, in flags and in files alike.
+
+use std::{str::FromStr, time::Duration};
+
+use relay::plan::{Choice, EngineKind};
+use serde::Deserialize;
+use serde_with::DeserializeFromStr;
+use tracing::level_filters::LevelFilter;
+
+use crate::logs::Format;
+
+/// Limits longer than this mean never, and no clock has to hold them.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Engine {
+    /// The best that serves the connection.
+    Auto,
+    /// A BPF program in the kernel, TCP only.
+    Sockmap,
+    /// splice(2) through a pipe.
+    Splice,
+    /// read(2) and write(2).
+    Copy,
+}
+
+impl From<Engine> for Choice {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Auto => Self::Auto,
+            Engine::Sockmap => Self::Only(EngineKind::Sockmap),
+            Engine::Splice => Self::Only(EngineKind::Splice),
+            Engine::Copy => Self::Only(EngineKind::Copy),
+        }
+    }
+}
+
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl From<LogFormat> for Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// How grave a diagnostic is.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Off => Self::OFF,
+            Level::Error => Self::ERROR,
+            Level::Warn => Self::WARN,
+            Level::Info => Self::INFO,
+            Level::Debug => Self::DEBUG,
+            Level::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// A duration, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Limit(pub(crate) Option<Duration>);
+
+impl Limit {
+    /// For limits where 0 would end everything at once.
+    pub(crate) fn or_never(self) -> Option<Duration> {
+        self.0.filter(|limit| !limit.is_zero())
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => duration(text).map(|limit| Self(Some(limit))),
+        }
+    }
+}
+
+/// A duration that is longer than 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Positive(pub(crate) Duration);
+
+impl FromStr for Positive {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match duration(text)? {
+            Duration::ZERO => Err("it must be longer than 0".into()),
+            limit => Ok(Self(limit)),
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match duration <= LONGEST {
+        true => Ok(duration),
+        false => Err("it is longer than 100 years".into()),
+    }
+}
