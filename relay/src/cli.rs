@@ -35,7 +35,6 @@ pub(crate) struct Serve {
     pub(crate) plan: Plan,
     pub(crate) log: Log,
     /// What to read again when a reload is asked for; flags cannot change.
-    #[expect(dead_code, reason = "for the reload")]
     pub(crate) source: Option<Box<Source>>,
 }
 
@@ -74,7 +73,10 @@ pub(crate) fn complain(fault: &str) {
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Refusal> {
     let typed = Typed::try_parse_from(words).map_err(|error| refusal(&error))?;
     match typed.command {
-        Some(Commands::Check(check)) => Ok(Command::Check(check)),
+        Some(Commands::Check(check)) => match check.file.form() {
+            Some((path, form)) => Err(examine(path, form, check.json)),
+            None => Ok(Command::Check(check)),
+        },
         None => serve(typed.serve)
             .map(Command::Serve)
             .map_err(Refusal::Usage),
@@ -170,9 +172,10 @@ struct File {
 }
 
 impl File {
-    fn form(self) -> Option<(PathBuf, Form)> {
-        let rinetd = self.rinetd.map(|path| (path, Form::Rinetd));
-        self.config.map(|path| (path, Form::Toml)).or(rinetd)
+    fn form(&self) -> Option<(PathBuf, Form)> {
+        let rinetd = self.rinetd.clone().map(|path| (path, Form::Rinetd));
+        let config = self.config.clone().map(|path| (path, Form::Toml));
+        config.or(rinetd)
     }
 }
 
@@ -193,6 +196,33 @@ struct Flags {
     file: File,
     #[command(flatten)]
     given: Given,
+}
+
+/// What is to be said of a file: its routes, or its fault.
+fn examine(path: PathBuf, form: Form, json: bool) -> Refusal {
+    let plan = match Source::new(path, form, Given::default()).read() {
+        Ok(config) => config.plan,
+        Err(fault) => return Refusal::Usage(fault.to_string()),
+    };
+    let routes = plan.routes.iter();
+    Refusal::Asked(match json {
+        true => {
+            let routes = routes.map(|route| {
+                serde_json::json!({
+                    "route": route.name,
+                    "listen": route.listen.to_string(),
+                    "to": route.to.to_string(),
+                })
+            });
+            let routes = Vec::from_iter(routes);
+            format!("{}\n", serde_json::json!({ "routes": routes }))
+        }
+        false => {
+            let routes =
+                routes.map(|route| format!("{}: {} -> {}\n", route.name, route.listen, route.to));
+            String::from_iter(routes)
+        }
+    })
 }
 
 fn serve(flags: Flags) -> Result<Serve, String> {

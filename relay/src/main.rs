@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use cli::{Command, Serve};
 use relay::{
     drain::Drained,
-    serve,
+    serve::{self, Reread},
     stats::{declines::Declines, record::Books},
 };
 
@@ -28,15 +28,21 @@ fn main() -> ExitCode {
     })
 }
 
-fn start(Serve { plan, log, .. }: Serve) -> Result<ExitCode> {
+fn start(Serve { plan, log, source }: Serve) -> Result<ExitCode> {
     // Dropped last: what the runtime leaves behind is written, too.
     let (records, _flush) = logs::start(log).context("cannot start the log")?;
     let books = Arc::new(Books {
         sink: Box::new(records),
         declines: Declines::default(),
     });
+    let reread = source.map(|source| {
+        let read = move || source.read().map(|config| config.plan);
+        let read = move || read().map_err(|fault| fault.to_string());
+        Arc::new(read) as Reread
+    });
+    let (_control, requests) = serve::control();
     on_runtime(async {
-        Ok(match serve::run(plan, books).await? {
+        Ok(match serve::run(plan, books, requests, reread).await? {
             Drained::Clean => ExitCode::SUCCESS,
             Drained::Cut(_) => ExitCode::FAILURE,
         })

@@ -1,17 +1,28 @@
-//! One route from listener to record: accept, connect, pair, engine. The only file that names every stage.
+//! From the plan to the last record: the only place that names every stage.
 
-use std::{future::pending, io, sync::Arc};
+mod listeners;
+mod reload;
+mod route;
 
-use tokio::signal::unix::{SignalKind, signal};
+use std::{io, sync::Arc};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub use self::{
+    listeners::Changes,
+    reload::{Control, Requests, Reread, control},
+};
+use self::{
+    listeners::{Listeners, open},
+    reload::Reloads,
+    route::Shared,
+};
 use crate::{
-    accept::{Acceptor, BindError, Listener, bind, raise_open_files},
-    connect::{self, Dialled},
-    drain::{Drain, Drained, Live},
-    engine::{Connection, Engines, Unavailable},
-    pair::{Pair, Socket},
-    plan::{Plan, Route},
-    stats::record::{Books, Record},
+    accept::{BindError, raise_open_files},
+    drain::{Drain, Drained},
+    engine::{Engines, Unavailable},
+    plan::Plan,
+    stats::record::Books,
 };
 
 /// Why nothing could be served.
@@ -29,39 +40,59 @@ pub enum Fault {
     Watch(#[from] io::Error),
 }
 
-/// Serves `plan` until SIGTERM or SIGINT, then drains; another signal cuts the drain short.
+/// Serves `plan` until SIGTERM or SIGINT, then drains; another signal cuts the drain short. SIGHUP and `requests` have
+/// `reread` give a new plan.
 ///
 /// # Errors
 ///
 /// Fails when it cannot start, and not after that.
-pub async fn run(plan: Plan, books: Arc<Books>) -> Result<Drained, Fault> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
-    let mut signalled = async || {
-        tokio::select! {
-            _ = terminate.recv() => (),
-            _ = interrupt.recv() => (),
-        }
-    };
+pub async fn run(
+    plan: Plan,
+    books: Arc<Books>,
+    mut requests: Requests,
+    reread: Option<Reread>,
+) -> Result<Drained, Fault> {
+    let mut stop = Stop::new()?;
+    let mut hangup = signal(SignalKind::hangup())?;
     raise_open_files();
     let drain = Drain::new();
     let open = open(plan.routes).await?;
     // Clients wait in the backlog meanwhile: an engine's self-test must not compete with them.
     let engines = Arc::new(Engines::start(plan.policy, &drain).await?);
-    let stop = async {
-        signalled().await;
-        drain.stop();
-        // It is `serve` that has to come to its end.
-        pending::<()>().await;
+    let shared = Shared {
+        engines: engines.clone(),
+        books,
+        drain: drain.clone(),
     };
-    tokio::select! {
-        served = serve(open, engines.clone(), books, &drain) => served?,
-        () = stop => (),
+    let mut listeners = Listeners::start(open, shared);
+    let offered = engines.offered().map(|engine| engine.name());
+    let offered = offered.collect::<Vec<_>>().join(",");
+    tracing::info!(engines = offered, "engines offered, best first");
+    let mut reloads = Reloads {
+        reread,
+        policy: plan.policy,
+        drain: plan.drain,
+    };
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.asked() => break,
+            error = listeners.broken() => return Err(error.into()),
+            _ = hangup.recv() => {
+                // The answer is in the log, where the sender of a signal looks.
+                let _ = reloads.reload(&mut listeners).await;
+            }
+            request = requests.next() => {
+                // Who asked may be gone.
+                let _ = request.send(reloads.reload(&mut listeners).await);
+            }
+        }
     }
+    drain.stop();
+    listeners.ended().await;
+    drop(requests);
     tracing::info!(live = drain.count(), "stopping; no new connections");
-    let drained = drain.finish(plan.drain, signalled()).await;
+    let drained = drain.finish(reloads.drain, stop.asked()).await;
     // Not before: the connections that live on are carried by them.
     drop(engines);
     if let Drained::Cut(connections) = drained {
@@ -70,115 +101,24 @@ pub async fn run(plan: Plan, books: Arc<Books>) -> Result<Drained, Fault> {
     Ok(drained)
 }
 
-/// A route whose listener is open.
-#[derive(Debug)]
-pub struct Open {
-    /// The listener.
-    pub listener: Listener,
-    /// What to do with its clients.
-    pub route: Route,
+/// The signals that stop.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
-/// Opens the listeners of all routes, in order; clients may connect from here on, and wait.
-///
-/// # Errors
-///
-/// Fails at the first one that cannot be had.
-pub async fn open(routes: Vec<Route>) -> Result<Vec<Open>, BindError> {
-    let mut open = Vec::with_capacity(routes.len());
-    for route in routes {
-        let listener = bind(&route.listen).await?;
-        open.push(Open { listener, route });
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
-    Ok(open)
-}
 
-/// Accepts clients on every route and carries each, until `drain` says stop; then the listeners are closed and it
-/// returns, while the connections go on.
-///
-/// # Errors
-///
-/// Fails when a listener cannot be watched.
-pub async fn serve(
-    open: Vec<Open>,
-    engines: Arc<Engines>,
-    books: Arc<Books>,
-    drain: &Drain,
-) -> io::Result<()> {
-    let mut listening = tokio::task::JoinSet::new();
-    for Open { listener, route } in open {
-        tracing::info!(route = %route.name, listen = %listener.address(), to = %route.to, "listening");
-        let stages = Stages {
-            name: route.name.as_str().into(),
-            route,
-            engines: engines.clone(),
-            books: books.clone(),
-            drain: drain.clone(),
-        };
-        listening.spawn(accept(listener.open()?, Arc::new(stages)));
-    }
-    let offered = engines.offered().map(|engine| engine.name());
-    let offered = offered.collect::<Vec<_>>().join(",");
-    tracing::info!(engines = offered, "engines offered, best first");
-    // A listener that panicked is a fault of relay's own, which must not look like an end.
-    while let Some(ended) = listening.join_next().await {
-        ended.map_err(io::Error::other)?;
-    }
-    Ok(())
-}
-
-/// What every connection of a route needs.
-struct Stages {
-    name: Arc<str>,
-    route: Route,
-    engines: Arc<Engines>,
-    books: Arc<Books>,
-    drain: Drain,
-}
-
-async fn accept(mut acceptor: Acceptor, stages: Arc<Stages>) {
-    loop {
-        // A full backlog must not keep this thread from its other tasks.
-        tokio::task::coop::consume_budget().await;
-        let client = tokio::select! {
-            biased;
-            () = stages.drain.stopped() => return,
-            client = acceptor.accept() => client,
-        };
-        let live = stages.drain.live();
-        tokio::spawn(carry(client, live, stages.clone()));
-    }
-}
-
-/// One connection, from its client to its engine. There is one such future per connection that its engine has not taken
-/// over, so the dial, which is larger than what remains, gets a box of its own and gives it back.
-async fn carry(client: Socket, live: Live, stages: Arc<Stages>) {
-    let Stages { route, drain, .. } = &*stages;
-    let mut record = Record::open(
-        stages.name.clone(),
-        client.peer.clone(),
-        stages.books.clone(),
-    );
-    let Dialled {
-        client: fd,
-        peer,
-        upstream,
-    } = Box::pin(connect::dial(client.fd, &route.to, route.connect, drain)).await;
-    if let Some(peer) = peer {
-        record.dialled(peer);
-    }
-    let client = Socket::new(fd, client.peer);
-    match upstream {
-        Ok(upstream) => {
-            let connection = Connection {
-                pair: Pair { client, upstream },
-                limits: route.limits,
-                record,
-                live,
-            };
-            stages.engines.carry(Box::new(connection)).await;
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => (),
+            _ = self.interrupt.recv() => (),
         }
-        // The client is armed: dropping it resets it.
-        Err(outcome) => record.end(outcome),
     }
 }

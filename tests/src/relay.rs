@@ -41,6 +41,8 @@ struct Said {
     /// Those of `records` that [`Relay::record_of`] gave.
     given: HashSet<usize>,
     listening: Vec<Address>,
+    /// All routes listen.
+    started: bool,
     /// The first line that is not what the log promises.
     broken: Option<String>,
     ended: bool,
@@ -69,6 +71,7 @@ impl Said {
                 let address = value["listen"].as_str().context("no address")?;
                 self.listening.push(Address::parse(address)?);
             }
+            "engines offered, best first" => self.started = true,
             _ => (),
         }
         Ok(())
@@ -107,14 +110,14 @@ impl Relay {
         })
     }
 
-    fn wait_for_listeners(&mut self, count: usize) -> Result<()> {
+    fn wait_for_listeners(&mut self) -> Result<()> {
         let log = self.log.clone();
         patience::until_true("relay to listen", || {
             let said = log.lock();
-            if said.listening.len() < count && said.ended {
+            if !said.started && said.ended {
                 bail!("relay ended:\n{}", said.lines.join("\n"));
             }
-            Ok(said.listening.len() >= count)
+            Ok(said.started)
         })?;
         self.addresses = log.lock().listening.clone();
         Ok(())
@@ -130,6 +133,25 @@ impl Relay {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where it has come to listen by now, also since its start.
+    #[must_use]
+    pub fn listening(&self) -> Vec<Address> {
+        self.log.lock().listening.clone()
+    }
+
+    /// Waits until a line of the log has `words`, `count` times in all.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not come.
+    pub fn says(&self, words: &str, count: usize) -> Result<()> {
+        patience::until_true(&format!("relay to say {words:?}"), || {
+            let said = self.log.lock();
+            let found = said.lines.iter().filter(|line| line.contains(words));
+            Ok(found.count() >= count)
+        })
     }
 
     /// Its process.

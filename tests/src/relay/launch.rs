@@ -71,6 +71,13 @@ impl Launch {
         Self::new(["--log-format", "json"]).route(listen, to)
     }
 
+    /// The forwarder that reads `file`, with its log in JSON.
+    #[must_use]
+    pub fn config(file: &Path) -> Self {
+        let flags = ["--log-format", "json", "--config"].map(String::from);
+        Self::new(flags.into_iter().chain([file.display().to_string()]))
+    }
+
     /// One more route.
     #[must_use]
     pub fn route(self, listen: &Address, to: &Address) -> Self {
@@ -118,13 +125,11 @@ impl Launch {
     ///
     /// Fails when it ends instead, with what it said.
     pub fn start(self) -> Result<Relay> {
-        let routes = self.arguments.iter().filter(|&one| one == "--listen");
-        let routes = routes.count();
         let (child, keep) = self.spawn(&|command| {
             command.stdout(Stdio::null()).stderr(Stdio::piped());
         })?;
         let mut relay = Relay::of(child, keep)?;
-        relay.wait_for_listeners(routes)?;
+        relay.wait_for_listeners()?;
         relay.baseline = Some(Census::of(relay.process)?);
         Ok(relay)
     }
