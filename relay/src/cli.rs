@@ -362,11 +362,11 @@ mod tests {
             ("check --listen a:1", ["--listen", ""]),
             (
                 "--engine sockmap --listen unix:/a --to a:1",
-                ["engine sockmap", "unix:/a"],
+                ["--engine sockmap", "unix:/a"],
             ),
             (
                 "--listen a:1 --to b:1 --listen a:1 --to c:1",
-                ["listen a:1", "twice"],
+                ["--listen a:1", "twice"],
             ),
         ] {
             let fault = fault(line);

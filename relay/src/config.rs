@@ -194,7 +194,7 @@ mod tests {
             ("", "1:1: no route"),
             (
                 &format!("{route}\n{route}"),
-                "5:1: listen 127.0.0.1:1 is given twice",
+                "5:1: --listen 127.0.0.1:1 is given twice",
             ),
         ] {
             let fault = read(Form::Toml, text).unwrap_err();

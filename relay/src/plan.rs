@@ -111,15 +111,13 @@ impl PlanError {
 #[non_exhaustive]
 pub enum RouteError {
     /// Two routes claim one listener.
-    #[error("listen {0} is given twice: a listener belongs to one route")]
+    #[error("--listen {0} is given twice: a listener belongs to one route")]
     ListenTwice(Address),
     /// Two routes have one name.
     #[error("two routes are called {0}: give each a name of its own")]
     NameTwice(String),
     /// The sockmap engine carries TCP only.
-    #[error(
-        "engine sockmap cannot serve {0}: sockmap forwards TCP only; use engine auto or splice"
-    )]
+    #[error("--engine sockmap cannot serve {0}: sockmap forwards TCP only; use auto or splice")]
     SockmapNeedsTcp(Address),
 }
 
