@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -252,7 +252,7 @@ fn with_streams_closed(redirect: &str, level: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let front = Address::Unix(folder.path().join("front"));
     let server = echoing()?;
-    let mut relay = Command::new("sh")
+    let relay = Command::new("sh")
         .args(["-c", &format!("exec \"$0\" \"$@\" {redirect}")])
         .arg(binary()?)
         .args(["--engine", "copy", "--log-level", level])
@@ -262,13 +262,19 @@ fn with_streams_closed(redirect: &str, level: &str) -> Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
+    serves_and_ends(relay, &front).with_context(|| redirect.to_owned())?;
+    server.stop()
+}
+
+/// Visits `relay` at `front` and asks it to end, which must be clean.
+fn serves_and_ends(mut relay: Child, front: &Address) -> Result<()> {
     let result = (|| {
-        patience::until_true("relay to listen", || Ok(Peer::connect(&front).is_ok()))?;
-        (0..5).try_for_each(|_| visit(&front))?;
+        patience::until_true("relay to listen", || Ok(Peer::connect(front).is_ok()))?;
+        (0..5).try_for_each(|_| visit(front))?;
         kill_process(Pid::from_child(&relay), Signal::TERM)?;
         let status = patience::until("relay to end", || Ok(relay.try_wait()?))?;
-        ensure!(status.code() == Some(0), "{status:?} with {redirect}");
-        server.stop()
+        ensure!(status.code() == Some(0), "{status:?}");
+        Ok(())
     })();
     if result.is_err() {
         let _ = relay.kill();
@@ -297,19 +303,8 @@ fn a_log_that_nobody_reads_is_no_fault() -> Result<()> {
     })?;
     // The reader goes away: from now on writing is EPIPE.
     drop(relay.stderr.take());
-    let result = (|| {
-        patience::until_true("relay to listen", || Ok(Peer::connect(&front).is_ok()))?;
-        (0..5).try_for_each(|_| visit(&front))?;
-        kill_process(Pid::from_child(&relay), Signal::TERM)?;
-        let status = patience::until("relay to end", || Ok(relay.try_wait()?))?;
-        ensure!(status.code() == Some(0), "{status:?}");
-        server.stop()
-    })();
-    if result.is_err() {
-        let _ = relay.kill();
-        let _ = relay.wait();
-    }
-    result
+    serves_and_ends(relay, &front)?;
+    server.stop()
 }
 
 #[test]

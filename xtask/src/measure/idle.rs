@@ -11,12 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Kit;
-use crate::load::{
-    bulk,
-    forwarder::{self, Forwarder},
-    proc,
-    upstream::{Ask, Upstream},
-};
+use crate::load::{bulk, proc, upstream::Ask};
 
 const MOST: u64 = 10_000;
 
@@ -34,12 +29,7 @@ pub(super) fn measure(kit: &Kit) -> Result<()> {
         "engine", "RSS before", "RSS after", "bytes each", "pipes"
     );
     for engine in &kit.engines {
-        let upstream = Upstream::start(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-        let forwarder = Forwarder::start(&mut forwarder::command(
-            &kit.relay,
-            engine,
-            upstream.address,
-        ))?;
+        let (_upstream, forwarder) = kit.over_loopback(engine)?;
         let process = forwarder.process();
         // The first of its kind, so that what is made once is not counted.
         let first = open(forwarder.address, 1)?;

@@ -7,11 +7,18 @@ mod pingpong;
 mod stall;
 mod wakeups;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 
-use crate::{host, run};
+use crate::{
+    host,
+    load::{
+        forwarder::{self, Forwarder},
+        upstream::Upstream,
+    },
+    run,
+};
 
 /// Measure relay on this machine; everything, or one part.
 #[derive(Debug, clap::Args)]
@@ -50,6 +57,15 @@ struct Kit {
     engines: Vec<String>,
     rounds: usize,
     stall: Duration,
+}
+
+impl Kit {
+    /// An upstream on loopback, and relay with `engine` in front of it.
+    fn over_loopback(&self, engine: &str) -> Result<(Upstream, Forwarder)> {
+        let upstream = Upstream::start(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let mut command = forwarder::command(&self.relay, engine, upstream.address);
+        Ok((upstream, Forwarder::start(&mut command)?))
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {

@@ -2,20 +2,14 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, SocketAddr},
+    net::Shutdown,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 
 use super::Kit;
-use crate::load::{
-    PATIENCE, bulk,
-    forwarder::{self, Forwarder},
-    proc,
-    stream::CHUNK,
-    upstream::{Ask, Upstream},
-};
+use crate::load::{PATIENCE, bulk, proc, stream::CHUNK, upstream::Ask};
 
 pub(super) fn measure(kit: &Kit) -> Result<()> {
     let millis = u64::try_from(kit.stall.as_millis()).unwrap_or(u64::MAX);
@@ -29,12 +23,7 @@ pub(super) fn measure(kit: &Kit) -> Result<()> {
         "engine", "pushed", "relay's RSS", "TCP memory", "kernel memory"
     );
     for engine in &kit.engines {
-        let upstream = Upstream::start(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-        let forwarder = Forwarder::start(&mut forwarder::command(
-            &kit.relay,
-            engine,
-            upstream.address,
-        ))?;
+        let (_upstream, forwarder) = kit.over_loopback(engine)?;
         let held = || -> Result<[u64; 3]> {
             let resident = proc::resident(forwarder.process())?;
             Ok([resident, proc::tcp_memory()?, proc::kernel_memory()?])

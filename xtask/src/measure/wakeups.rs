@@ -1,16 +1,10 @@
 //! How often a ping-pong wakes relay, and whether it goes on while relay is stopped.
 
-use std::net::SocketAddr;
-
 use anyhow::{Result, ensure};
 use rustix::process::{Signal, kill_process};
 
 use super::Kit;
-use crate::load::{
-    forwarder::{self, Forwarder},
-    pingpong, proc,
-    upstream::Upstream,
-};
+use crate::load::{pingpong, proc};
 
 /// Until the connection has settled.
 const BEFORE: u64 = 1_000;
@@ -22,12 +16,7 @@ pub(super) fn measure(kit: &Kit) -> Result<()> {
         "wakeups: voluntary context switches of relay over {COUNTED} round trips over loopback"
     );
     for engine in &kit.engines {
-        let upstream = Upstream::start(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-        let forwarder = Forwarder::start(&mut forwarder::command(
-            &kit.relay,
-            engine,
-            upstream.address,
-        ))?;
+        let (upstream, forwarder) = kit.over_loopback(engine)?;
         let process = forwarder.process();
         let offloaded = engine == "sockmap";
         let (mut trips, mut counts) = (0, Vec::new());
