@@ -22,6 +22,8 @@ pub mod census;
 
 pub mod peer;
 
+pub mod peers;
+
 pub mod payload;
 
 pub mod patience;
