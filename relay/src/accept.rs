@@ -21,8 +21,9 @@ use tokio::io::unix::AsyncFd;
 
 use self::unlink::Unlink;
 use crate::{
+    drain::{Place, Places},
     pair::{Peer, Socket},
-    plan::Address,
+    plan::{Address, Door},
     sys::reactor,
 };
 
@@ -67,6 +68,7 @@ impl Listener {
             address: self.address,
             path,
             failed: None,
+            full: None,
         })
     }
 }
@@ -79,23 +81,32 @@ pub struct Acceptor {
     address: Address,
     path: Option<Arc<Path>>,
     failed: Option<Instant>,
+    full: Option<Instant>,
 }
 
 impl Acceptor {
-    /// The next client, nonblocking, in no poll set, and armed to reset.
+    /// The next client, nonblocking, in no poll set, and armed to reset, with its places: the route's, and the one in all.
     ///
     /// It never fails: what keeps it from accepting is logged once per episode and waited out. Dropping the future
     /// loses no client.
-    pub async fn accept(&mut self) -> Socket {
+    pub async fn accept(&mut self, places: [&Places; 2]) -> (Socket, [Place; 2]) {
         loop {
             let Ok(mut ready) = self.fd.readable().await else {
                 // The runtime is shutting down, and this task with it.
                 return std::future::pending().await;
             };
+            // Only now: a listener without clients keeps no place from the others.
+            let taken = match places.map(Places::try_take) {
+                [Some(route), Some(all)] => [route, all],
+                missing => {
+                    drop(missing);
+                    wait(&mut self.full, &self.address, places).await
+                }
+            };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let errno = match acceptfrom_with(self.fd.get_ref(), flags) {
                 Ok((fd, from)) => match self.peer(from.and_then(|from| from.try_into().ok())) {
-                    Some(peer) => return Socket::new(fd, peer),
+                    Some(peer) => return (Socket::new(fd, peer), taken),
                     None => continue,
                 },
                 Err(errno) => errno,
@@ -111,6 +122,12 @@ impl Acceptor {
         }
     }
 
+    /// Goes on by the rules of `door`, as far as an open listener can.
+    pub fn renew(&self, door: &Door) {
+        // It fails on what does not listen, and this does.
+        let _ = rustix::net::listen(&self.fd, bind::backlog(door));
+    }
+
     fn peer(&self, from: Option<SocketAddr>) -> Option<Peer> {
         match &self.path {
             Some(path) => Some(Peer::Unix(path.clone())),
@@ -122,13 +139,48 @@ impl Acceptor {
     }
 
     fn report(&mut self, errno: Errno) {
-        let again = self.failed.is_some_and(|last| last.elapsed() < EPISODE);
-        self.failed = Some(Instant::now());
-        if !again {
+        if is_new(&mut self.failed) {
             let error = io::Error::from(errno);
             tracing::warn!(listen = %self.address, %error, "cannot accept; clients wait in the backlog, trying on");
         }
     }
+}
+
+/// Both places, as soon as they are free. Who waits for one in all keeps the route's: nobody else can use it then.
+async fn wait(
+    full: &mut Option<Instant>,
+    listen: &Address,
+    [route, all]: [&Places; 2],
+) -> [Place; 2] {
+    [
+        place(route, "max-connections", full, listen).await,
+        place(all, "max-connections-total", full, listen).await,
+    ]
+}
+
+async fn place(
+    places: &Places,
+    setting: &str,
+    full: &mut Option<Instant>,
+    listen: &Address,
+) -> Place {
+    if let Some(place) = places.try_take() {
+        return place;
+    }
+    if is_new(full) {
+        let limit = places.limit();
+        tracing::warn!(%listen, limit, "{setting} is reached; clients wait in the backlog until a connection ends");
+    }
+    let place = places.take().await;
+    // The episode lasts as long as somebody waits.
+    *full = Some(Instant::now());
+    place
+}
+
+/// Whether this begins an episode that began last at `last`, and notes that it goes on.
+fn is_new(last: &mut Option<Instant>) -> bool {
+    let before = last.replace(Instant::now());
+    before.is_none_or(|last| last.elapsed() >= EPISODE)
 }
 
 /// What an error of accept(2) is about.

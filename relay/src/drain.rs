@@ -1,5 +1,7 @@
 //! Stopping: no new connections, time for the live ones, then an end by force.
 
+mod places;
+
 use std::{future::Future, time::Duration};
 
 use tokio::time::timeout;
@@ -7,6 +9,8 @@ use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
+
+pub use self::places::{Place, Places};
 
 /// How long connections that are being cut get to close their sockets; they only have to be polled once.
 const CUTTING: Duration = Duration::from_secs(5);
@@ -23,6 +27,16 @@ pub struct Drain {
 #[derive(Debug)]
 pub struct Live {
     _token: TaskTrackerToken,
+    places: Option<[Place; 2]>,
+}
+
+impl Live {
+    /// It also keeps these places taken: its route's, and one in all.
+    #[must_use]
+    pub fn at(mut self, places: [Place; 2]) -> Self {
+        self.places = Some(places);
+        self
+    }
 }
 
 /// How a drain went.
@@ -46,6 +60,7 @@ impl Drain {
     pub fn live(&self) -> Live {
         Live {
             _token: self.live.token(),
+            places: None,
         }
     }
 

@@ -1,14 +1,16 @@
 //! What to forward and how, checked and free of side effects: plan, routes, limits and the engine policy.
 
 mod address;
+mod listen;
 mod route;
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{collections::HashMap, fmt, num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 pub use self::{
     address::{Address, AddressError},
+    listen::Door,
     route::{Limits, Route},
 };
 
@@ -21,6 +23,8 @@ pub struct Plan {
     pub policy: Policy,
     /// How long live connections may go on after a stop was asked for, before they are reset.
     pub drain: Duration,
+    /// Connections at once, of all routes together.
+    pub max_connections: Option<NonZeroU32>,
 }
 
 impl Plan {
@@ -45,6 +49,11 @@ impl Plan {
             if before.iter().any(|other| other.name == route.name) {
                 return Err(fault(RouteError::NameTwice(route.name.clone())));
             }
+            if route.door.is_picky()
+                && let Address::Unix(_) = route.listen
+            {
+                return Err(fault(RouteError::NoNetworks(route.listen.clone())));
+            }
             if policy.choice == Choice::Only(EngineKind::Sockmap) {
                 for address in [&route.listen, &route.to] {
                     if let Address::Unix(_) = address {
@@ -57,6 +66,7 @@ impl Plan {
             routes,
             policy,
             drain,
+            max_connections: None,
         })
     }
 }
@@ -116,6 +126,11 @@ pub enum RouteError {
     /// Two routes have one name.
     #[error("two routes are called {0}: give each a name of its own")]
     NameTwice(String),
+    /// Clients of a Unix socket have no network address.
+    #[error(
+        "allow and deny cannot hold for {0}: clients of a Unix socket have no address; use the mode of its directory"
+    )]
+    NoNetworks(Address),
     /// The sockmap engine carries TCP only.
     #[error("--engine sockmap cannot serve {0}: sockmap forwards TCP only; use auto or splice")]
     SockmapNeedsTcp(Address),
@@ -194,6 +209,7 @@ mod tests {
             name,
             listen,
             to,
+            door: Door::default(),
             connect: Duration::from_secs(5),
             limits: Limits::default(),
         }

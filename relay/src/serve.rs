@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{
     accept::{BindError, raise_open_files},
-    drain::{Drain, Drained},
+    drain::{Drain, Drained, Places},
     engine::{Engines, Unavailable},
     plan::Plan,
     stats::record::Books,
@@ -63,6 +63,7 @@ pub async fn run(
         engines: engines.clone(),
         books,
         drain: drain.clone(),
+        places: Places::new(plan.max_connections),
     };
     let mut listeners = Listeners::start(open, shared);
     let offered = engines.offered().map(|engine| engine.name());

@@ -4,15 +4,15 @@
 
 mod values;
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use clap::Args;
 use merge::{Merge, option::overwrite_none};
-use relay::plan::{Address, Limits, Names, Plan, Policy, Route};
+use relay::plan::{Address, Door, Limits, Names, Plan, Policy, Route};
 use serde::Deserialize;
 use toml::Spanned;
 
-use self::values::{Engine, LONGEST, Level, Limit, LogFormat, Positive};
+use self::values::{Engine, LONGEST, Level, Limit, LogFormat, Network, Positive};
 use crate::logs::{Format, Log};
 
 /// All that was given, by flags or by a file: the process's own settings, then the tables of a file.
@@ -29,6 +29,9 @@ pub(crate) struct Given {
     /// How long live connections may go on after a stop; 0 resets them at once, none waits for ever [default: 10s].
     #[arg(long, value_name = "DURATION")]
     drain_timeout: Option<Limit>,
+    /// Connections at once, of all routes together; at the limit clients wait in the backlog; 0 for any number [default: 0].
+    #[arg(long, value_name = "COUNT")]
+    max_connections_total: Option<u32>,
     #[command(flatten)]
     #[merge(strategy = Merge::merge)]
     log: Logging,
@@ -74,10 +77,11 @@ impl Given {
         };
         let ten = Limit(Some(Duration::from_secs(10)));
         let drain = self.drain_timeout.unwrap_or(ten).0.unwrap_or(LONGEST);
-        let plan = Plan::new(routes, policy, drain).map_err(|error| Wrong {
+        let mut plan = Plan::new(routes, policy, drain).map_err(|error| Wrong {
             route: error.route(),
             what: error.to_string(),
         })?;
+        plan.max_connections = self.max_connections_total.and_then(NonZeroU32::new);
         let log = self.log.log();
         Ok(Config { plan, log })
     }
@@ -128,6 +132,18 @@ pub(crate) struct Settings {
     /// The same once one side has ended its direction; 0 or none for never [default: 1h].
     #[arg(long, value_name = "DURATION")]
     half_close_timeout: Option<Limit>,
+    /// Connections of the route at once; at the limit clients wait in the backlog; 0 for any number [default: 0].
+    #[arg(long, value_name = "COUNT")]
+    max_connections: Option<u32>,
+    /// Clients that may wait to be accepted; the kernel clamps it to net.core.somaxconn [default: 4096].
+    #[arg(long, value_name = "COUNT")]
+    backlog: Option<NonZeroU32>,
+    /// Takes clients from this network only; may be given several times. Others are reset.
+    #[arg(long, value_name = "NETWORK")]
+    allow: Option<Vec<Network>>,
+    /// Takes no clients from this network, also if it is allowed; may be given several times.
+    #[arg(long, value_name = "NETWORK")]
+    deny: Option<Vec<Network>>,
 }
 
 impl Settings {
@@ -145,11 +161,23 @@ impl Settings {
         self.merge(defaults.clone());
         let listen = self.listen.ok_or("a route needs listen")?;
         let to = self.to.ok_or("a route needs to")?;
+        let door = Door::default();
+        let networks = |given: Option<Vec<Network>>| {
+            let given = given.unwrap_or_default().into_iter();
+            given.map(|network| network.0).collect()
+        };
+        let door = Door {
+            backlog: self.backlog.map_or(door.backlog, NonZeroU32::get),
+            max_connections: self.max_connections.and_then(NonZeroU32::new),
+            allow: networks(self.allow),
+            deny: networks(self.deny),
+        };
         let hour = Limit(Some(Duration::from_secs(3600)));
         Ok(Route {
             name: self.name.unwrap_or_else(|| names.of(&listen)),
             listen,
             to,
+            door,
             connect: self
                 .connect_timeout
                 .map_or(Duration::from_secs(5), |limit| limit.0),

@@ -13,12 +13,9 @@ use super::{
 };
 use crate::{
     close,
-    plan::Address,
+    plan::{Address, Door},
     sys::tune::{errno, stream, tune},
 };
-
-/// Clients that the kernel may accept ahead of relay; it clamps the value to `net.core.somaxconn`, 4096 since Linux 5.4.
-const BACKLOG: i32 = 4096;
 
 /// A listener that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +32,10 @@ pub struct BindError {
 /// # Errors
 ///
 /// Fails with what the system said and what would help.
-pub async fn bind(address: &Address) -> Result<Listener, BindError> {
+pub async fn bind(address: &Address, door: &Door) -> Result<Listener, BindError> {
     match address {
-        Address::Ip(at) => tcp(*at).map_err(|errno| fault(address, errno)),
-        Address::Unix(path) => unix(path).map_err(|errno| fault(address, errno)),
+        Address::Ip(at) => tcp(*at, door).map_err(|errno| fault(address, errno)),
+        Address::Unix(path) => unix(path, door).map_err(|errno| fault(address, errno)),
         Address::Name(host, port) => {
             let unresolved = |error| BindError {
                 address: address.clone(),
@@ -49,7 +46,7 @@ pub async fn bind(address: &Address) -> Result<Listener, BindError> {
             let found = tokio::net::lookup_host((host.as_str(), *port)).await;
             let mut last = unresolved(io::Error::other("it has no address"));
             for at in found.map_err(unresolved)? {
-                match tcp(at) {
+                match tcp(at, door) {
                     Ok(listener) => return Ok(listener),
                     Err(errno) => last = fault(address, errno),
                 }
@@ -82,7 +79,7 @@ fn fault(address: &Address, errno: Errno) -> BindError {
     }
 }
 
-fn tcp(at: SocketAddr) -> Result<Listener, Errno> {
+fn tcp(at: SocketAddr, door: &Door) -> Result<Listener, Errno> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -94,7 +91,7 @@ fn tcp(at: SocketAddr) -> Result<Listener, Errno> {
     tune(&fd)?;
     close::arm(&fd);
     net::bind(&fd, &at)?;
-    net::listen(&fd, BACKLOG)?;
+    net::listen(&fd, backlog(door))?;
     let address = SocketAddr::try_from(net::getsockname(&fd)?)?;
     Ok(Listener {
         unlink: None,
@@ -103,7 +100,7 @@ fn tcp(at: SocketAddr) -> Result<Listener, Errno> {
     })
 }
 
-fn unix(path: &Path) -> Result<Listener, Errno> {
+fn unix(path: &Path, door: &Door) -> Result<Listener, Errno> {
     let at = SocketAddrUnix::new(path)?;
     let fd = stream(AddressFamily::UNIX)?;
     match net::bind(&fd, &at) {
@@ -114,12 +111,16 @@ fn unix(path: &Path) -> Result<Listener, Errno> {
         other => other?,
     }
     let unlink = Unlink::new(path.to_owned()).map_err(|error| errno(&error))?;
-    net::listen(&fd, BACKLOG)?;
+    net::listen(&fd, backlog(door))?;
     Ok(Listener {
         unlink: Some(unlink),
         fd,
         address: Address::Unix(path.to_owned()),
     })
+}
+
+pub(super) fn backlog(door: &Door) -> i32 {
+    i32::try_from(door.backlog).unwrap_or(i32::MAX)
 }
 
 /// Removes the socket file of a listener that is gone: one that refuses, which a live one with a full backlog does not.

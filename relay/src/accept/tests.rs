@@ -3,14 +3,16 @@
 use std::{
     fs,
     net::TcpStream,
+    num::NonZeroU32,
     os::unix::net::{UnixListener, UnixStream},
     path::PathBuf,
 };
 
 use rustix::{fs::OFlags, net::sockopt};
+use tokio::time::timeout;
 
 use super::*;
-use crate::accept::bind::bind;
+use crate::{accept::bind::bind, plan::Door};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
@@ -36,11 +38,22 @@ impl Drop for Scratch {
 }
 
 async fn listen(text: &str) -> Listener {
-    bind(&text.parse().unwrap()).await.unwrap()
+    bind(&text.parse().unwrap(), &Door::default())
+        .await
+        .unwrap()
+}
+
+/// The next client, where there may be any number.
+async fn next(acceptor: &mut Acceptor) -> Socket {
+    let (route, all) = (Places::default(), Places::default());
+    acceptor.accept([&route, &all]).await.0
 }
 
 async fn refused(address: Address) -> String {
-    bind(&address).await.unwrap_err().to_string()
+    bind(&address, &Door::default())
+        .await
+        .unwrap_err()
+        .to_string()
 }
 
 fn port(listener: &Listener) -> SocketAddr {
@@ -54,7 +67,7 @@ fn port(listener: &Listener) -> SocketAddr {
 async fn accepted_sockets_inherit_what_the_listener_has() {
     let listener = listen(LOOPBACK).await;
     let client = TcpStream::connect(port(&listener)).unwrap();
-    let accepted = listener.open().unwrap().accept().await;
+    let accepted = next(&mut listener.open().unwrap()).await;
     let fd = &accepted.fd;
     assert_eq!(accepted.peer, Peer::Ip(client.local_addr().unwrap()));
     assert!(sockopt::tcp_nodelay(fd).unwrap());
@@ -78,7 +91,7 @@ async fn clients_are_accepted_one_after_the_other() {
     for _ in 0..3 {
         let clients = [(); 5].map(|()| TcpStream::connect(at).unwrap());
         for client in clients {
-            let accepted = acceptor.accept().await;
+            let accepted = next(&mut acceptor).await;
             assert_eq!(accepted.peer, Peer::Ip(client.local_addr().unwrap()));
         }
     }
@@ -86,13 +99,13 @@ async fn clients_are_accepted_one_after_the_other() {
 
 #[tokio::test]
 async fn a_client_of_a_socket_for_both_families_shows_as_ipv4() {
-    let Ok(listener) = bind(&"[::]:0".parse().unwrap()).await else {
+    let Ok(listener) = bind(&"[::]:0".parse().unwrap(), &Door::default()).await else {
         // A host without IPv6 has nothing to show.
         return;
     };
     let at = SocketAddr::from(([127, 0, 0, 1], port(&listener).port()));
     let client = TcpStream::connect(at).unwrap();
-    let accepted = listener.open().unwrap().accept().await;
+    let accepted = next(&mut listener.open().unwrap()).await;
     assert_eq!(accepted.peer, Peer::Ip(client.local_addr().unwrap()));
 }
 
@@ -126,10 +139,12 @@ async fn an_address_of_another_host_is_told_as_such() {
 async fn a_unix_listener_serves_and_goes_with_its_file() {
     let scratch = Scratch::new("unix");
     let path = scratch.socket();
-    let listener = bind(&Address::Unix(path.clone())).await.unwrap();
+    let listener = bind(&Address::Unix(path.clone()), &Door::default())
+        .await
+        .unwrap();
     let _client = UnixStream::connect(&path).unwrap();
     let mut acceptor = listener.open().unwrap();
-    let peer = acceptor.accept().await.peer;
+    let peer = next(&mut acceptor).await.peer;
     assert_eq!(peer, Peer::Unix(path.as_path().into()));
     drop(acceptor);
     assert!(!path.exists());
@@ -141,7 +156,9 @@ async fn a_stale_socket_file_is_taken_over() {
     let path = scratch.socket();
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "std leaves the file");
-    let _listener = bind(&Address::Unix(path.clone())).await.unwrap();
+    let _listener = bind(&Address::Unix(path.clone()), &Door::default())
+        .await
+        .unwrap();
     UnixStream::connect(&path).unwrap();
 }
 
@@ -176,7 +193,9 @@ async fn what_is_no_socket_is_left_alone() {
 async fn somebody_elses_file_is_not_unlinked() {
     let scratch = Scratch::new("unlink");
     let path = scratch.socket();
-    let listener = bind(&Address::Unix(path.clone())).await.unwrap();
+    let listener = bind(&Address::Unix(path.clone()), &Door::default())
+        .await
+        .unwrap();
     // Kept under another name, so that the new file cannot get its inode.
     fs::rename(&path, scratch.0.join("old")).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
@@ -199,4 +218,42 @@ fn errors_are_told_apart_by_whom_they_concern() {
     ] {
         assert_eq!(Trouble::of(errno), Trouble::Host);
     }
+}
+
+#[tokio::test]
+async fn at_the_limit_clients_wait_in_the_backlog() {
+    let listener = listen(LOOPBACK).await;
+    let at = port(&listener);
+    let mut acceptor = listener.open().unwrap();
+    let (route, all) = (
+        Places::new(NonZeroU32::new(2)),
+        Places::new(NonZeroU32::new(1)),
+    );
+    let _clients = [(); 3].map(|()| TcpStream::connect(at).unwrap());
+    let (_first, [of_route, of_all]) = acceptor.accept([&route, &all]).await;
+    let full = timeout(Duration::from_millis(200), acceptor.accept([&route, &all])).await;
+    assert!(full.is_err(), "one in all");
+    assert!(acceptor.full.is_some(), "it is reported");
+    all.set_limit(None);
+    let (_second, _places) = acceptor.accept([&route, &all]).await;
+    let full = timeout(Duration::from_millis(200), acceptor.accept([&route, &all])).await;
+    assert!(full.is_err(), "two of the route");
+    drop((of_route, of_all));
+    acceptor.accept([&route, &all]).await;
+}
+
+#[tokio::test]
+async fn a_listener_without_clients_keeps_no_place() {
+    let (idle, busy) = (listen(LOOPBACK).await, listen(LOOPBACK).await);
+    let at = port(&busy);
+    let (mut idle, mut busy) = (idle.open().unwrap(), busy.open().unwrap());
+    let (route, all) = (Places::default(), Places::new(NonZeroU32::new(1)));
+    let waiting = tokio::spawn({
+        let all = all.clone();
+        async move { idle.accept([&Places::default(), &all]).await }
+    });
+    tokio::task::yield_now().await;
+    let _client = TcpStream::connect(at).unwrap();
+    busy.accept([&route, &all]).await;
+    waiting.abort();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Address;
+use super::{Address, Door};
 
 /// One listener and where its connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Route {
     pub listen: Address,
     /// Where their connections are forwarded to.
     pub to: Address,
+    /// Who may connect, and how many.
+    pub door: Door,
     /// How long to wait for the upstream to accept.
     pub connect: Duration,
     /// When a connection without traffic is ended.

@@ -1,6 +1,6 @@
 //! The listeners that run, and how a plan changes them.
 
-use std::{fmt, future::pending, io, sync::Arc};
+use std::{fmt, future::pending, io, num::NonZeroU32, sync::Arc};
 
 use tokio::{sync::watch, task::JoinSet};
 
@@ -35,7 +35,7 @@ pub(super) async fn open(routes: Vec<Route>) -> Result<Vec<Open>, Fault> {
 }
 
 async fn open_one(route: Route) -> Result<Open, Fault> {
-    let listener = bind(&route.listen).await?;
+    let listener = bind(&route.listen, &route.door).await?;
     Ok(Open {
         address: listener.address().clone(),
         acceptor: listener.open()?,
@@ -167,6 +167,11 @@ impl Listeners {
             changes.closed += 1;
         }
         changes
+    }
+
+    /// From here on there may be so many connections at once.
+    pub(super) fn limit(&self, most: Option<NonZeroU32>) {
+        self.shared.places.set_limit(most);
     }
 
     /// Ends when one of the listeners has panicked: a fault of relay's own, which must not look like an end.

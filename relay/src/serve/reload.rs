@@ -88,6 +88,7 @@ impl Reloads {
         let changes = listeners.apply(plan.routes).await;
         let changes = changes.map_err(|fault| fault.to_string())?;
         self.drain = plan.drain;
+        listeners.limit(plan.max_connections);
         if plan.policy != self.policy {
             tracing::warn!("engine and trust-kernel take effect at the next start");
         }

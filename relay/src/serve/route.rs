@@ -6,10 +6,11 @@ use tokio::sync::watch;
 
 use crate::{
     accept::Acceptor,
+    close::{How, Outcome},
     connect::{self, Dialled},
-    drain::{Drain, Live},
+    drain::{Drain, Live, Places},
     engine::{Connection, Engines},
-    pair::{Pair, Socket},
+    pair::{Pair, Peer, Socket},
     plan::Route,
     stats::record::{Books, Record},
 };
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     pub(super) engines: Arc<Engines>,
     pub(super) books: Arc<Books>,
     pub(super) drain: Drain,
+    /// Of all routes together.
+    pub(super) places: Places,
 }
 
 /// What every connection of a route needs.
@@ -37,25 +40,48 @@ impl Stages {
             shared: shared.clone(),
         })
     }
+
+    fn record(&self, client: &Socket) -> Record {
+        let (name, books) = (self.name.clone(), self.shared.books.clone());
+        Record::open(name, client.peer.clone(), books)
+    }
+
+    fn admits(&self, client: &Socket) -> bool {
+        match &client.peer {
+            Peer::Ip(from) => self.route.door.admits(from.ip()),
+            Peer::Unix(_) => true,
+        }
+    }
 }
 
 /// Accepts clients, each for the route as it is at that moment, until a stop or until nobody has a route for them any more.
 pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Arc<Stages>>) {
-    let drain = route.borrow().shared.drain.clone();
+    let Shared { drain, places, .. } = route.borrow().shared.clone();
+    let own = Places::new(route.borrow().route.door.max_connections);
     loop {
         // A full backlog must not keep this thread from its other tasks.
         tokio::task::coop::consume_budget().await;
-        let client = tokio::select! {
+        let (client, taken) = tokio::select! {
             biased;
             () = drain.stopped() => return,
             changed = route.changed() => match changed {
-                Ok(()) => continue,
+                Ok(()) => {
+                    let door = &route.borrow_and_update().route.door;
+                    own.set_limit(door.max_connections);
+                    acceptor.renew(door);
+                    continue;
+                }
                 Err(_) => return,
             },
-            client = acceptor.accept() => client,
+            client = acceptor.accept([&own, &places]) => client,
         };
         let stages = route.borrow().clone();
-        tokio::spawn(carry(client, drain.live(), stages));
+        if stages.admits(&client) {
+            tokio::spawn(carry(client, drain.live().at(taken), stages));
+        } else {
+            // The client is armed: dropping it resets it.
+            stages.record(&client).end(Outcome::relay(How::Denied));
+        }
     }
 }
 
@@ -63,15 +89,11 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
 /// over, so the dial, which is larger than what remains, gets a box of its own and gives it back.
 async fn carry(client: Socket, live: Live, stages: Arc<Stages>) {
     let Stages {
-        name,
         route,
-        shared: Shared {
-            engines,
-            books,
-            drain,
-        },
+        shared: Shared { engines, drain, .. },
+        ..
     } = &*stages;
-    let mut record = Record::open(name.clone(), client.peer.clone(), books.clone());
+    let mut record = stages.record(&client);
     let Dialled {
         client: fd,
         peer,

@@ -1,7 +1,8 @@
 //! Values as typed, in flags and in files alike.
 
-use std::{str::FromStr, time::Duration};
+use std::{net::IpAddr, str::FromStr, time::Duration};
 
+use ipnet::IpNet;
 use relay::plan::{Choice, EngineKind};
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
@@ -115,6 +116,22 @@ impl FromStr for Positive {
             Duration::ZERO => Err("it must be longer than 0".into()),
             limit => Ok(Self(limit)),
         }
+    }
+}
+
+/// A network, or the one of a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Network(pub(crate) IpNet);
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let single = text.parse::<IpAddr>().map(IpNet::from);
+        let network = single.or_else(|_| text.parse());
+        network
+            .map(Self)
+            .map_err(|_| "not a network: write 10.0.0.0/8, 2001:db8::/32 or an address".into())
     }
 }
 
