@@ -89,6 +89,24 @@ pub fn pipe_sizes(process: Pid) -> Result<Vec<usize>> {
     Ok(sizes)
 }
 
+/// The inode of the socket that listens on `port`, in the namespace of `process`.
+///
+/// # Errors
+///
+/// Fails when there is none.
+pub fn listening(process: Pid, port: u16) -> Result<u64> {
+    let sockets = fs::read_to_string(proc_of(process).join("net/tcp"))?;
+    let port = format!(":{port:04X}");
+    let mut rows = sockets.lines().map(|line| line.split_whitespace());
+    // Columns 1 and 3 are the own address and the state, of which 0A is TCP_LISTEN; 9 is the inode.
+    let row = rows.find(|row| {
+        let local = row.clone().nth(1);
+        local.is_some_and(|local| local.ends_with(&port)) && row.clone().nth(3) == Some("0A")
+    });
+    let inode = row.and_then(|mut row| row.nth(9));
+    Ok(inode.context("nobody listens")?.parse()?)
+}
+
 /// The keys of one map; 0 unless it is a hash map from cookies.
 fn entries(process: Pid, number: i32) -> Result<usize> {
     /// `BPF_MAP_TYPE_HASH`.

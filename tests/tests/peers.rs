@@ -1,6 +1,7 @@
 //! Programs that people really run, with relay between them: client, relay and upstream in namespaces joined by veth.
 
 relay_tests::matrix! { Veth:
+    a_hundred_reloads_under_load,
     git_clones_and_pushes,
     haproxy_in_the_chain,
     iperf3_both_ways,
