@@ -1,5 +1,7 @@
 //! Files: TOML and the lines of rinetd, read into a plan, with the place of every fault.
 
+#[cfg(test)]
+mod props;
 mod rinetd;
 
 use std::{fmt, fs, io, ops::Range, path::PathBuf};
