@@ -61,7 +61,7 @@ pub fn redis_and_benchmark(stage: &Stage) -> Result<()> {
     let upstream = behind(stage, 6379);
     let _redis = serve(stage, upstream)?;
     let (relay, front) = relay(stage, upstream)?;
-    for (requests, pipelined) in [("5000", "1"), ("50000", "32")] {
+    for (requests, pipelined) in [("3000", "1"), ("20000", "32")] {
         let mut bench = client("redis-benchmark", front)?;
         bench.args(["-c", "50", "-n", requests, "-P", pipelined, "-d", "100"]);
         bench.args(["-t", "set,get,lrange_100", "-e", "--csv"]);
