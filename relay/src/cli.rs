@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
-use relay::plan::{Address, Plan};
+use relay::{
+    plan::{Address, Plan},
+    privileges::Wanted,
+};
 use toml::Spanned;
 
 use crate::{
@@ -34,8 +37,25 @@ pub(crate) enum Command {
 pub(crate) struct Serve {
     pub(crate) plan: Plan,
     pub(crate) log: Log,
+    pub(crate) privileges: Wanted,
     /// What to read again when a reload is asked for; flags cannot change.
     pub(crate) source: Option<Box<Source>>,
+}
+
+impl Serve {
+    fn new(config: Config, source: Option<Box<Source>>) -> Self {
+        let Config {
+            plan,
+            log,
+            privileges,
+        } = config;
+        Self {
+            plan,
+            log,
+            privileges,
+            source,
+        }
+    }
 }
 
 /// Why there is nothing to do: bad usage, or a text that was asked for.
@@ -229,9 +249,8 @@ fn serve(flags: Flags) -> Result<Serve, String> {
     let mut given = flags.given;
     if let Some((path, form)) = flags.file.form() {
         let source = Source::new(path, form, given);
-        let Config { plan, log } = source.read().map_err(|fault| fault.to_string())?;
-        let source = Some(Box::new(source));
-        return Ok(Serve { plan, log, source });
+        let config = source.read().map_err(|fault| fault.to_string())?;
+        return Ok(Serve::new(config, Some(Box::new(source))));
     }
     let (listens, tos) = (flags.listen.len(), flags.to.len());
     if listens != tos {
@@ -242,9 +261,8 @@ fn serve(flags: Flags) -> Result<Serve, String> {
     let pairs = flags.listen.into_iter().zip(flags.to);
     let routes = pairs.map(|(listen, to)| Spanned::new(0..0, Settings::pair(listen, to)));
     given.route = routes.collect();
-    let Config { plan, log } = given.config().map_err(|wrong| wrong.what)?;
-    let source = None;
-    Ok(Serve { plan, log, source })
+    let config = given.config().map_err(|wrong| wrong.what)?;
+    Ok(Serve::new(config, None))
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ pub mod plan;
 
 pub mod probe;
 
+pub mod privileges;
+
 pub mod serve;
 
 pub mod accept;

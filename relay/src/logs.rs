@@ -42,13 +42,16 @@ pub(crate) struct Log {
     pub(crate) level: LevelFilter,
 }
 
-/// Starts the writer and sends the diagnostics to it.
+/// Starts the writer, on a thread that begins with `begin_thread`, and sends the diagnostics to it.
 ///
 /// # Errors
 ///
 /// Fails when the thread cannot be started.
-pub(crate) fn start(Log { format, level }: Log) -> io::Result<(Records, Flush)> {
-    let (lines, flush) = writer(io::stderr())?;
+pub(crate) fn start(
+    Log { format, level }: Log,
+    begin_thread: impl FnOnce() + Send + 'static,
+) -> io::Result<(Records, Flush)> {
+    let (lines, flush) = writer(io::stderr(), begin_thread)?;
     let make = {
         let lines = lines.clone();
         move || lines.clone()
@@ -151,10 +154,14 @@ impl Drop for Flush {
     }
 }
 
-fn writer(to: impl Write + Send + 'static) -> io::Result<(Lines, Flush)> {
+fn writer(
+    to: impl Write + Send + 'static,
+    begin_thread: impl FnOnce() + Send + 'static,
+) -> io::Result<(Lines, Flush)> {
     let (lines, queue) = sync_channel(QUEUE);
     let (finished, done) = sync_channel(1);
     thread::Builder::new().name("log".into()).spawn(move || {
+        begin_thread();
         drain(&queue, to);
         let _ = finished.send(());
     })?;
@@ -237,7 +244,7 @@ mod tests {
     #[test]
     fn every_line_is_written_before_the_end() {
         let out = Grudging::default();
-        let (lines, flush) = writer(out.clone()).unwrap();
+        let (lines, flush) = writer(out.clone(), || ()).unwrap();
         let mut expected = String::new();
         for number in 0..5000 {
             let line = format!("line {number}\n");
@@ -262,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_closed_stderr_holds_nobody_up() {
-        let (lines, flush) = writer(Closed).unwrap();
+        let (lines, flush) = writer(Closed, || ()).unwrap();
         for _ in 0..2 * QUEUE {
             lines.send(b"line\n".to_vec());
         }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use cli::{Command, Serve};
 use relay::{
     drain::Drained,
+    privileges::Privileges,
     serve::{self, Reread},
     stats::{declines::Declines, record::Books},
 };
@@ -19,7 +20,9 @@ use relay::{
 fn main() -> ExitCode {
     let done = match cli::parse(std::env::args_os()) {
         Ok(Command::Serve(serve)) => start(serve),
-        Ok(Command::Check(check)) => on_runtime(check::run(check)).map(|()| ExitCode::SUCCESS),
+        Ok(Command::Check(check)) => {
+            on_runtime(|| (), check::run(check)).map(|()| ExitCode::SUCCESS)
+        }
         Err(refusal) => return refusal.report(),
     };
     done.unwrap_or_else(|error| {
@@ -28,9 +31,22 @@ fn main() -> ExitCode {
     })
 }
 
-fn start(Serve { plan, log, source }: Serve) -> Result<ExitCode> {
+fn start(serve: Serve) -> Result<ExitCode> {
+    let Serve {
+        plan,
+        log,
+        privileges,
+        source,
+    } = serve;
+    // Before there is a second thread.
+    let privileges = Privileges::prepare(privileges, &plan.sockets())?;
+    let begin_thread = {
+        let privileges = privileges.clone();
+        move || privileges.begin_thread()
+    };
     // Dropped last: what the runtime leaves behind is written, too.
-    let (records, _flush) = logs::start(log).context("cannot start the log")?;
+    let (records, _flush) =
+        logs::start(log, begin_thread.clone()).context("cannot start the log")?;
     let books = Arc::new(Books {
         sink: Box::new(records),
         declines: Declines::default(),
@@ -41,19 +57,25 @@ fn start(Serve { plan, log, source }: Serve) -> Result<ExitCode> {
         Arc::new(read) as Reread
     });
     let (_control, requests) = serve::control();
-    on_runtime(async {
-        Ok(match serve::run(plan, books, requests, reread).await? {
+    let work = async {
+        let served = serve::run(plan, books, &privileges, requests, reread);
+        Ok(match served.await? {
             Drained::Clean => ExitCode::SUCCESS,
             Drained::Cut(_) => ExitCode::FAILURE,
         })
-    })
+    };
+    on_runtime(begin_thread, work)
 }
 
-/// Runs `work`, and waits no longer than a moment for what it leaves behind: a name that is still being resolved.
-fn on_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Runs `work` on this thread and others, which begin with `begin_thread`; and waits no longer than a moment for what it leaves behind: a name that is still being resolved.
+fn on_runtime<T>(
+    begin_thread: impl Fn() + Send + Sync + 'static,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder
         .enable_all()
+        .on_thread_start(begin_thread)
         .build()
         .context("cannot start the runtime")?;
     let done = runtime.block_on(work);

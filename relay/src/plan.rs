@@ -4,7 +4,7 @@ mod address;
 mod listen;
 mod route;
 
-use std::{collections::HashMap, fmt, num::NonZeroU32, time::Duration};
+use std::{collections::HashMap, fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,18 @@ impl Plan {
             drain,
             max_connections: None,
         })
+    }
+}
+
+impl Plan {
+    /// The Unix sockets that the routes listen on.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        let path = |route: &Route| match &route.listen {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Ip(_) | Address::Name(..) => None,
+        };
+        self.routes.iter().filter_map(path).collect()
     }
 }
 

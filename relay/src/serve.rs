@@ -22,6 +22,7 @@ use crate::{
     drain::{Drain, Drained, Places},
     engine::{Engines, Unavailable},
     plan::Plan,
+    privileges::{self, Privileges},
     stats::record::Books,
 };
 
@@ -35,12 +36,16 @@ pub enum Fault {
     /// The engine asked for cannot be had.
     #[error(transparent)]
     Engine(#[from] Unavailable),
+    /// Privileges are not given up.
+    #[error(transparent)]
+    Privileges(#[from] privileges::Fault),
     /// The runtime cannot watch listeners or signals.
     #[error("cannot watch listeners and signals")]
     Watch(#[from] io::Error),
 }
 
-/// Serves `plan` until SIGTERM or SIGINT, then drains; another signal cuts the drain short. SIGHUP and `requests` have
+/// Serves `plan` until SIGTERM or SIGINT, then drains; another signal cuts the drain short. Gives `privileges` up before the
+/// first client is served, so it must be polled by the main thread. SIGHUP and `requests` have
 /// `reread` give a new plan.
 ///
 /// # Errors
@@ -49,6 +54,7 @@ pub enum Fault {
 pub async fn run(
     plan: Plan,
     books: Arc<Books>,
+    privileges: &Privileges,
     mut requests: Requests,
     reread: Option<Reread>,
 ) -> Result<Drained, Fault> {
@@ -59,6 +65,7 @@ pub async fn run(
     let open = open(plan.routes).await?;
     // Clients wait in the backlog meanwhile: an engine's self-test must not compete with them.
     let engines = Arc::new(Engines::start(plan.policy, &drain).await?);
+    privileges.shed()?;
     let shared = Shared {
         engines: engines.clone(),
         books,

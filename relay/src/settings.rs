@@ -8,7 +8,10 @@ use std::{num::NonZeroU32, time::Duration};
 
 use clap::Args;
 use merge::{Merge, option::overwrite_none};
-use relay::plan::{Address, Door, Limits, Names, Plan, Policy, Route};
+use relay::{
+    plan::{Address, Door, Limits, Names, Plan, Policy, Route},
+    privileges::{Account, Keep, Wanted},
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -32,6 +35,15 @@ pub(crate) struct Given {
     /// Connections at once, of all routes together; at the limit clients wait in the backlog; 0 for any number [default: 0].
     #[arg(long, value_name = "COUNT")]
     max_connections_total: Option<u32>,
+    /// Whom to run as once listeners are bound and engines loaded: NAME or NAME:GROUP, names or numbers.
+    ///
+    /// All capabilities are given up then, and files can neither be written nor executed; the log says what a reload
+    /// cannot do without them.
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    user: Option<Account>,
+    /// Capabilities not to give up with --user; without it, gives up all but these: none, or names with commas.
+    #[arg(long, value_name = "NAMES")]
+    keep_capabilities: Option<Keep>,
     #[command(flatten)]
     #[merge(strategy = Merge::merge)]
     log: Logging,
@@ -49,6 +61,7 @@ pub(crate) struct Given {
 pub(crate) struct Config {
     pub(crate) plan: Plan,
     pub(crate) log: Log,
+    pub(crate) privileges: Wanted,
 }
 
 /// Why it cannot be done.
@@ -83,7 +96,15 @@ impl Given {
         })?;
         plan.max_connections = self.max_connections_total.and_then(NonZeroU32::new);
         let log = self.log.log();
-        Ok(Config { plan, log })
+        let privileges = Wanted {
+            user: self.user,
+            keep: self.keep_capabilities,
+        };
+        Ok(Config {
+            plan,
+            log,
+            privileges,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read,
+    io::{ErrorKind, Read},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -206,9 +206,14 @@ impl Launch {
             if !self.refused.is_empty() {
                 seccompiler::apply_filter(&profile(&self.refused)?)?;
             }
-            let child = command
-                .spawn()
-                .with_context(|| format!("start {}", binary.display()))?;
+            let child = patience::until("the binary to be nobody's to write", || {
+                match command.spawn() {
+                    // Another thread's child, between its fork and its exec, still has the copy open for writing.
+                    Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => Ok(None),
+                    other => Ok(Some(other?)),
+                }
+            });
+            let child = child.with_context(|| format!("start {}", binary.display()))?;
             Ok((child, keep))
         })
     }

@@ -1,0 +1,3 @@
+//! Running it for real: without privileges, and under those who start services.
+
+mod privileges;
