@@ -1,6 +1,7 @@
 //! Accepting clients: what a listener is, and what each of accept(2)'s errors means for it.
 
 mod bind;
+mod original;
 mod unlink;
 
 use std::{
@@ -27,7 +28,10 @@ use crate::{
     sys::reactor,
 };
 
-pub use bind::{BindError, bind};
+pub use self::{
+    bind::{BindError, bind},
+    original::{Astray, Ours, Own},
+};
 
 /// How long a listener rests when there is nothing to accept a client with: long enough not to spin, short beside what
 /// a client waits for.
@@ -60,7 +64,7 @@ impl Listener {
     pub fn open(self) -> io::Result<Acceptor> {
         let path = match &self.address {
             Address::Unix(path) => Some(Arc::from(path.as_path())),
-            Address::Ip(_) | Address::Name(..) => None,
+            Address::Ip(_) | Address::Name(..) | Address::Original => None,
         };
         Ok(Acceptor {
             _unlink: self.unlink,
@@ -126,6 +130,16 @@ impl Acceptor {
     pub fn renew(&self, door: &Door) {
         // It fails on what does not listen, and this does.
         let _ = rustix::net::listen(&self.fd, bind::backlog(door));
+        let Address::Ip(at) = self.address else {
+            return;
+        };
+        if let Err(error) = bind::set_transparent(self.fd.get_ref(), at, door.transparent) {
+            let (listen, error) = (&self.address, io::Error::from(error));
+            // Only what was never transparent may refuse to be made so.
+            if door.transparent {
+                tracing::warn!(%listen, %error, "transparent needs CAP_NET_ADMIN and takes effect at the next start");
+            }
+        }
     }
 
     fn peer(&self, from: Option<SocketAddr>) -> Option<Peer> {

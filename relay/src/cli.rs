@@ -209,7 +209,8 @@ struct Flags {
     listen: Vec<Address>,
     /// Where their connections go: host:port, [v6]:port or unix:/path; once per --listen.
     ///
-    /// A name is resolved for every connection, and its addresses are tried in order.
+    /// A name is resolved for every connection, and its addresses are tried in order. With `original`, clients that a rule of
+    /// iptables or nftables redirects to relay reach where they wanted to go.
     #[arg(long, value_name = "ADDR", conflicts_with = "File")]
     to: Vec<Address>,
     #[command(flatten)]

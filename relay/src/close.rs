@@ -94,6 +94,8 @@ pub enum How {
         /// Which limit it was: `idle` or `half-close`.
         limit: &'static str,
     },
+    /// It has lasted as long as a connection of its route may.
+    Life,
     /// The route does not take clients with this address.
     Denied,
     /// It was still alive when the drain timeout was over.
@@ -130,6 +132,7 @@ impl fmt::Display for How {
             Self::End => f.write_str("end"),
             Self::Reset => f.write_str("reset"),
             Self::Idle { limit } => write!(f, "{limit} timeout"),
+            Self::Life => f.write_str("max-life"),
             Self::Denied => f.write_str("denied"),
             Self::Drain => f.write_str("drain"),
             Self::Error { errno: 0, call } => write!(f, "error in {call}"),

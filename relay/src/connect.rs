@@ -139,6 +139,8 @@ async fn within(limit: Duration, to: &Address, peer: &mut Option<Peer>) -> Upstr
             let socket = socket.map_err(|errno| failed("connect", &errno.into()))?;
             Ok(Socket::new(socket, unix_peer))
         }
+        // Asked for with the address that it stands for.
+        Address::Original => Err(failed("connect", &Errno::DESTADDRREQ.into())),
         Address::Name(host, port) => {
             let deadline = Instant::now().checked_add(limit).unwrap_or_else(far);
             let found = timeout_at(deadline, tokio::net::lookup_host((host.as_str(), *port))).await;

@@ -2,7 +2,7 @@
 
 mod places;
 
-use std::{future::Future, time::Duration};
+use std::{any::Any, future::Future, time::Duration};
 
 use tokio::time::timeout;
 use tokio_util::{
@@ -28,6 +28,7 @@ pub struct Drain {
 pub struct Live {
     _token: TaskTrackerToken,
     places: Option<[Place; 2]>,
+    kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Live {
@@ -36,6 +37,11 @@ impl Live {
     pub fn at(mut self, places: [Place; 2]) -> Self {
         self.places = Some(places);
         self
+    }
+
+    /// It also keeps this, until the connection has ended.
+    pub fn keep(&mut self, what: impl Any + Send + Sync) {
+        self.kept = Some(Box::new(what));
     }
 }
 
@@ -61,6 +67,7 @@ impl Drain {
         Live {
             _token: self.live.token(),
             places: None,
+            kept: None,
         }
     }
 

@@ -49,6 +49,12 @@ impl Plan {
             if before.iter().any(|other| other.name == route.name) {
                 return Err(fault(RouteError::NameTwice(route.name.clone())));
             }
+            if route.listen == Address::Original {
+                return Err(fault(RouteError::NoListener));
+            }
+            if let (Address::Unix(_), Address::Original) = (&route.listen, &route.to) {
+                return Err(fault(RouteError::NoOriginal(route.listen.clone())));
+            }
             if route.door.is_picky()
                 && let Address::Unix(_) = route.listen
             {
@@ -77,7 +83,7 @@ impl Plan {
     pub fn sockets(&self) -> Vec<PathBuf> {
         let path = |route: &Route| match &route.listen {
             Address::Unix(path) => Some(path.clone()),
-            Address::Ip(_) | Address::Name(..) => None,
+            Address::Ip(_) | Address::Name(..) | Address::Original => None,
         };
         self.routes.iter().filter_map(path).collect()
     }
@@ -138,6 +144,12 @@ pub enum RouteError {
     /// Two routes have one name.
     #[error("two routes are called {0}: give each a name of its own")]
     NameTwice(String),
+    /// `original` is where clients go, not where they connect.
+    #[error("listen cannot be original: give the address to which clients are redirected")]
+    NoListener,
+    /// Only TCP is redirected.
+    #[error("to cannot be original for {0}: only TCP connections are redirected")]
+    NoOriginal(Address),
     /// Clients of a Unix socket have no network address.
     #[error(
         "allow and deny cannot hold for {0}: clients of a Unix socket have no address; use the mode of its directory"

@@ -18,7 +18,7 @@ use self::{
     route::Shared,
 };
 use crate::{
-    accept::{BindError, raise_open_files},
+    accept::{BindError, Ours, raise_open_files},
     drain::{Drain, Drained, Places},
     engine::{Engines, Unavailable},
     plan::Plan,
@@ -71,6 +71,7 @@ pub async fn run(
         books,
         drain: drain.clone(),
         places: Places::new(plan.max_connections),
+        ours: Ours::default(),
     };
     let mut listeners = Listeners::start(open, shared);
     let offered = engines.offered().map(|engine| engine.name());

@@ -153,6 +153,9 @@ pub(crate) struct Settings {
     /// The same once one side has ended its direction; 0 or none for never [default: 1h].
     #[arg(long, value_name = "DURATION")]
     half_close_timeout: Option<Limit>,
+    /// Ends a connection after this time, whatever moves; 0 or none for never [default: none].
+    #[arg(long, value_name = "DURATION")]
+    max_life: Option<Limit>,
     /// Connections of the route at once; at the limit clients wait in the backlog; 0 for any number [default: 0].
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<u32>,
@@ -162,6 +165,10 @@ pub(crate) struct Settings {
     /// Takes clients from this network only; may be given several times. Others are reset.
     #[arg(long, value_name = "NETWORK")]
     allow: Option<Vec<Network>>,
+    /// Takes connections to any address that the kernel diverts here by TPROXY; for `to = "original"`. Needs CAP_NET_ADMIN
+    /// when the listener is opened.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    transparent: Option<bool>,
     /// Takes no clients from this network, also if it is allowed; may be given several times.
     #[arg(long, value_name = "NETWORK")]
     deny: Option<Vec<Network>>,
@@ -192,6 +199,7 @@ impl Settings {
             max_connections: self.max_connections.and_then(NonZeroU32::new),
             allow: networks(self.allow),
             deny: networks(self.deny),
+            transparent: self.transparent.unwrap_or(false),
         };
         let hour = Limit(Some(Duration::from_secs(3600)));
         Ok(Route {
@@ -205,6 +213,7 @@ impl Settings {
             limits: Limits {
                 idle: self.idle_timeout.and_then(Limit::or_never),
                 half_close: self.half_close_timeout.unwrap_or(hour).or_never(),
+                life: self.max_life.and_then(Limit::or_never),
             },
         })
     }

@@ -78,6 +78,30 @@ fn the_total_holds_for_all_routes_together() -> Result<()> {
     })
 }
 
+#[test]
+fn a_life_ends_whatever_moves() -> Result<()> {
+    under_each("a_life", |stage| {
+        let listener = stage.listen()?;
+        let launch = stage.launch(listener.address());
+        let relay = launch.with(["--max-life", "1s"]).start()?;
+        let (busy, calm) = (
+            stage.join(&relay, &listener)?,
+            stage.join(&relay, &listener)?,
+        );
+        while busy.client.send(b"more").is_ok() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        busy.upstream.expect_reset()?;
+        calm.client.expect_reset()?;
+        calm.upstream.expect_reset()?;
+        for record in stage.finish(relay, 2)? {
+            record.ended("relay", "life")?;
+            ensure!(record.duration_ms >= 1000, "too early: {record:?}");
+        }
+        Ok(())
+    })
+}
+
 fn local() -> Result<Address> {
     Address::parse("127.0.0.1:0")
 }

@@ -1,11 +1,18 @@
 //! Making listeners: addresses to try, options to inherit, stale Unix sockets, and errors that say what to do.
 
-use std::{fs, io, net::SocketAddr, os::unix::fs::FileTypeExt, path::Path};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
+    path::Path,
+};
 
 use rustix::{
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, sockopt::set_socket_reuseaddr},
 };
+
+use socket2::SockRef;
 
 use super::{
     Listener,
@@ -36,6 +43,7 @@ pub async fn bind(address: &Address, door: &Door) -> Result<Listener, BindError>
     match address {
         Address::Ip(at) => tcp(*at, door).map_err(|errno| fault(address, errno)),
         Address::Unix(path) => unix(path, door).map_err(|errno| fault(address, errno)),
+        Address::Original => Err(fault(address, Errno::DESTADDRREQ)),
         Address::Name(host, port) => {
             let unresolved = |error| BindError {
                 address: address.clone(),
@@ -59,6 +67,7 @@ pub async fn bind(address: &Address, door: &Door) -> Result<Listener, BindError>
 fn fault(address: &Address, errno: Errno) -> BindError {
     let advice = match (errno, address) {
         (Errno::ADDRINUSE, _) => "choose another port or stop what uses it",
+        (Errno::PERM, _) => "transparent needs CAP_NET_ADMIN",
         (Errno::ACCESS, Address::Unix(_)) => "check the permissions of its directory",
         (Errno::ACCESS, _) => {
             "it needs CAP_NET_BIND_SERVICE, or a port from net.ipv4.ip_unprivileged_port_start on"
@@ -90,6 +99,9 @@ fn tcp(at: SocketAddr, door: &Door) -> Result<Listener, Errno> {
     // the backlog when the process dies sees a reset, too.
     tune(&fd)?;
     close::arm(&fd);
+    if door.transparent {
+        set_transparent(&fd, at, true)?;
+    }
     net::bind(&fd, &at)?;
     net::listen(&fd, backlog(door))?;
     let address = SocketAddr::try_from(net::getsockname(&fd)?)?;
@@ -117,6 +129,20 @@ fn unix(path: &Path, door: &Door) -> Result<Listener, Errno> {
         fd,
         address: Address::Unix(path.to_owned()),
     })
+}
+
+/// Lets the socket have addresses that are not this host's. On a socket for both families it holds for both.
+pub(super) fn set_transparent(
+    fd: &OwnedFd,
+    at: SocketAddr,
+    transparent: bool,
+) -> Result<(), Errno> {
+    let socket = SockRef::from(fd);
+    let set = match at {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(transparent),
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(transparent),
+    };
+    set.map_err(|error| errno(&error))
 }
 
 pub(super) fn backlog(door: &Door) -> i32 {

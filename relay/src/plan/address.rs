@@ -11,6 +11,8 @@ pub enum Address {
     Name(String, u16),
     /// A Unix stream socket.
     Unix(PathBuf),
+    /// Where each client wanted to go before it was redirected; nothing to listen on.
+    Original,
 }
 
 impl Address {
@@ -27,6 +29,7 @@ impl fmt::Display for Address {
             Self::Ip(address) => address.fmt(f),
             Self::Name(host, port) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Original => f.write_str("original"),
         }
     }
 }
@@ -37,6 +40,9 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix(path);
+        }
+        if text == "original" {
+            return Ok(Self::Original);
         }
         if let Ok(address) = text.parse() {
             return Ok(Self::Ip(address));
@@ -115,6 +121,7 @@ mod tests {
             "[::1]:80",
             "db.example:5432",
             "unix:/run/a.sock",
+            "original",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }

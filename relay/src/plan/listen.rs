@@ -15,6 +15,8 @@ pub struct Door {
     pub allow: Vec<IpNet>,
     /// Clients must come from none of these.
     pub deny: Vec<IpNet>,
+    /// Takes connections to any address that the kernel diverts here (TPROXY).
+    pub transparent: bool,
 }
 
 /// What `net.core.somaxconn` is since Linux 5.4.
@@ -27,6 +29,7 @@ impl Default for Door {
             max_connections: None,
             allow: Vec::new(),
             deny: Vec::new(),
+            transparent: false,
         }
     }
 }

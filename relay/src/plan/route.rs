@@ -21,11 +21,13 @@ pub struct Route {
     pub limits: Limits,
 }
 
-/// How long a connection may go without a byte in either direction.
+/// How long a connection may go without a byte in either direction, and how long it may be at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// With both directions open; none means for ever.
     pub idle: Option<Duration>,
     /// Once one side has ended its direction; none means for ever.
     pub half_close: Option<Duration>,
+    /// From accept to end, whatever moves; none means for ever.
+    pub life: Option<Duration>,
 }

@@ -9,7 +9,7 @@ use super::{
     route::{Shared, Stages, accept},
 };
 use crate::{
-    accept::{Acceptor, bind},
+    accept::{Acceptor, Own, bind},
     plan::{Address, Route},
 };
 
@@ -55,6 +55,7 @@ struct Running {
     /// As the plan has it, port 0 included.
     listen: Address,
     stages: watch::Sender<Arc<Stages>>,
+    _own: Option<Own>,
 }
 
 /// What a plan has changed.
@@ -111,7 +112,15 @@ impl Listeners {
         let listen = route.listen.clone();
         let (stages, seen) = watch::channel(Stages::new(route, &self.shared));
         self.tasks.spawn(accept(acceptor, seen));
-        self.running.push(Running { listen, stages });
+        let own = match address {
+            Address::Ip(at) => Some(self.shared.ours.listens(at)),
+            Address::Name(..) | Address::Unix(_) | Address::Original => None,
+        };
+        self.running.push(Running {
+            listen,
+            stages,
+            _own: own,
+        });
     }
 
     /// Serves `routes` from here on. A listener that is still wanted keeps its socket, and no connection that is under way

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::{
-    accept::Acceptor,
+    accept::{Acceptor, Astray, Ours},
     close::{How, Outcome},
     connect::{self, Dialled},
     drain::{Drain, Live, Places},
     engine::{Connection, Engines},
     pair::{Pair, Peer, Socket},
-    plan::Route,
+    plan::{Address, Route},
     stats::record::{Books, Record},
 };
 
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     pub(super) drain: Drain,
     /// Of all routes together.
     pub(super) places: Places,
+    /// Where relay itself is.
+    pub(super) ours: Ours,
 }
 
 /// What every connection of a route needs.
@@ -44,6 +47,45 @@ impl Stages {
     fn record(&self, client: &Socket) -> Record {
         let (name, books) = (self.name.clone(), self.shared.books.clone());
         Record::open(name, client.peer.clone(), books)
+    }
+
+    /// Where the client wanted to go, on a route to there.
+    fn original(&self, client: &Socket) -> Result<Option<Address>, Outcome> {
+        let (Address::Original, Peer::Ip(from)) = (&self.route.to, &client.peer) else {
+            return Ok(None);
+        };
+        let transparent = self.route.door.transparent;
+        let wanted = self.shared.ours.destination(&client.fd, *from, transparent);
+        wanted
+            .map(|wanted| Some(Address::Ip(wanted)))
+            .map_err(|astray| self.refuse(client, astray))
+    }
+
+    /// Notes that `upstream` is a connection of relay's own. Only now is it known whether the client is one, too: where relay's
+    /// connections are redirected to relay, they are accepted before they are known.
+    fn not_itself(
+        &self,
+        client: &Socket,
+        upstream: &Socket,
+        live: &mut Live,
+    ) -> Result<(), Outcome> {
+        if let Some(own) = self.shared.ours.dials(&upstream.fd) {
+            live.keep(own);
+        }
+        match (&client.peer, &upstream.peer) {
+            (Peer::Ip(from), Peer::Ip(to)) if self.shared.ours.is_dialled(*from) => {
+                Err(self.refuse(client, Astray::Itself(*to)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse(&self, client: &Socket, why: Astray) -> Outcome {
+        let (listen, client) = (&self.route.listen, &client.peer);
+        tracing::warn!(route = %self.name, %listen, %client, reason = %why, "a client has no original destination; it is reset");
+        let errno = Errno::LOOP.raw_os_error();
+        let call = "original destination";
+        Outcome::relay(How::Error { errno, call })
     }
 
     fn admits(&self, client: &Socket) -> bool {
@@ -87,24 +129,34 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
 
 /// One connection, from its client to its engine. There is one such future per connection that its engine has not taken
 /// over, so the dial, which is larger than what remains, gets a box of its own and gives it back.
-async fn carry(client: Socket, live: Live, stages: Arc<Stages>) {
+async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
     let Stages {
         route,
         shared: Shared { engines, drain, .. },
         ..
     } = &*stages;
     let mut record = stages.record(&client);
+    let original = match stages.original(&client) {
+        Ok(original) => original,
+        Err(outcome) => return record.end(outcome),
+    };
+    let to = original.as_ref().unwrap_or(&route.to);
     let Dialled {
         client: fd,
         peer,
         upstream,
-    } = Box::pin(connect::dial(client.fd, &route.to, route.connect, drain)).await;
+    } = Box::pin(connect::dial(client.fd, to, route.connect, drain)).await;
     if let Some(peer) = peer {
         record.dialled(peer);
     }
     let client = Socket::new(fd, client.peer);
     match upstream {
         Ok(upstream) => {
+            if original.is_some()
+                && let Err(outcome) = stages.not_itself(&client, &upstream, &mut live)
+            {
+                return record.end(outcome);
+            }
             let connection = Connection {
                 pair: Pair { client, upstream },
                 limits: route.limits,

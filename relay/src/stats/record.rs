@@ -68,6 +68,12 @@ impl Record {
         }
     }
 
+    /// When the client was accepted.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
     /// The upstream that is dialled.
     pub fn dialled(&mut self, upstream: Peer) {
         self.upstream = Some(upstream);

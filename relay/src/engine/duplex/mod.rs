@@ -170,7 +170,7 @@ async fn drive<M: Mover>(
         engine,
         first: None,
     };
-    let mut idle = Idle::new(limits);
+    let mut idle = Idle::new(limits, duplex.record.begun().into());
     let mut cut = pin!(drain.cut());
     let mut died = [pin!(ends[0].died()), pin!(ends[1].died())];
     poll_fn(|cx| {
@@ -189,8 +189,7 @@ async fn drive<M: Mover>(
                 return Poll::Ready(Stopped::Over(outcome));
             }
         }
-        idle.poll(cx)
-            .map(|limit| Stopped::Over(Outcome::relay(How::Idle { limit })))
+        idle.poll(cx).map(|how| Stopped::Over(Outcome::relay(how)))
     })
     .await
 }

@@ -42,6 +42,7 @@ under_both! {
     a_reset_is_noticed_while_the_other_side_does_not_read,
     a_reset_is_noticed_after_a_half_close,
     a_peer_that_takes_no_more_is_a_reset_of_its_own,
+    a_life_ends_whatever_moves,
     an_idle_connection_is_ended,
     a_half_closed_connection_has_a_limit_of_its_own,
     a_drain_cuts,
@@ -209,6 +210,7 @@ async fn an_idle_connection_is_ended(under: Under) {
     let limits = Limits {
         idle: Some(idle),
         half_close: None,
+        life: None,
     };
     let begun = std::time::Instant::now();
     let mut rig = Rig::tcp(&under, limits);
@@ -219,10 +221,28 @@ async fn an_idle_connection_is_ended(under: Under) {
     assert_reset(&mut rig.upstream).await;
 }
 
+async fn a_life_ends_whatever_moves(under: Under) {
+    let life = Duration::from_millis(300);
+    let limits = Limits {
+        life: Some(life),
+        ..Limits::default()
+    };
+    let begun = std::time::Instant::now();
+    let mut rig = Rig::tcp(&under, limits);
+    while rig.client.write_all(b"more").await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let end = within(rig.ended.recv()).await.unwrap();
+    assert!(begun.elapsed() >= life);
+    assert_eq!(end.outcome, Outcome::relay(How::Life));
+    assert_reset(&mut rig.upstream).await;
+}
+
 async fn a_half_closed_connection_has_a_limit_of_its_own(under: Under) {
     let limits = Limits {
         idle: Some(Duration::from_secs(3600)),
         half_close: Some(Duration::from_millis(200)),
+        life: None,
     };
     let mut rig = Rig::tcp(&under, limits);
     rig.client.shutdown().await.unwrap();

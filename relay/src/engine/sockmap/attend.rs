@@ -108,7 +108,7 @@ async fn look_now_and_then(carried: &Carried, states: &[State; 2]) -> Option<Out
         let relieved = Direction::BOTH.map(|direction| {
             judge_bulk(carried, direction, &states[direction.index()], milliseconds)
         });
-        let outcome = carried.idle(now).or_else(|| carried.fault());
+        let outcome = carried.expired(now).or_else(|| carried.fault());
         carried.count();
         if outcome.is_some() || (states.iter().all(State::is_calm) && rest(carried)) {
             return outcome;

@@ -155,8 +155,18 @@ impl Carried {
         })
     }
 
-    /// The outcome when no byte has moved for as long as the limit in force allows; to be asked now and then.
-    pub(super) fn idle(&self, now: Instant) -> Option<Outcome> {
+    /// The outcome when no byte has moved for as long as the limit in force allows, or when its life is over; to be asked now
+    /// and then.
+    pub(super) fn expired(&self, now: Instant) -> Option<Outcome> {
+        let lived = now.duration_since(self.connection.record.begun());
+        if self
+            .connection
+            .limits
+            .life
+            .is_some_and(|life| lived >= life)
+        {
+            return Some(Outcome::relay(How::Life));
+        }
         let (limit, name) = self.limit()?;
         let moved = Direction::BOTH
             .map(|direction| self.flow(direction).given())

@@ -237,7 +237,7 @@ impl Supervisor {
         Ok(events.len())
     }
 
-    /// Ends what has been idle for too long.
+    /// Ends what has been idle, or has lived, for too long.
     ///
     /// It also calls for what waits for relief: a question that the ring had no place for is asked by nobody again.
     fn sweep(self: &Arc<Self>) {
@@ -251,11 +251,11 @@ impl Supervisor {
             self.call(pair);
         }
         let now = Instant::now();
-        let idle = |carried: &Carried| {
+        let expired = |carried: &Carried| {
             carried.count();
-            carried.idle(now)
+            carried.expired(now)
         };
-        self.end_all(idle, None);
+        self.end_all(expired, None);
     }
 
     /// How long until the next sweep: a limit is kept within an eighth.
@@ -265,7 +265,8 @@ impl Supervisor {
     }
 
     fn note_limits(&self, limits: Limits) {
-        let Some(limit) = [limits.idle, limits.half_close].into_iter().flatten().min() else {
+        let shortest = [limits.idle, limits.half_close, limits.life];
+        let Some(limit) = shortest.into_iter().flatten().min() else {
             return;
         };
         let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);

@@ -96,6 +96,7 @@ async fn a_silent_connection_ends_at_its_limit() {
     let limits = Limits {
         idle: Some(Duration::from_millis(300)),
         half_close: None,
+        life: None,
     };
     let mut bench = rig.bench(limits);
     expect_reset(&mut bench.client);
@@ -112,6 +113,7 @@ async fn a_half_closed_silent_connection_ends_at_its_own_limit() {
     let limits = Limits {
         idle: None,
         half_close: Some(Duration::from_millis(300)),
+        life: None,
     };
     let mut bench = rig.bench(limits);
     bench.server.shutdown(Shutdown::Write).unwrap();
@@ -121,11 +123,29 @@ async fn a_half_closed_silent_connection_ends_at_its_own_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_life_ends_whatever_moves() {
+    let rig = Rig::new().await;
+    let limits = Limits {
+        life: Some(Duration::from_millis(500)),
+        ..Limits::default()
+    };
+    let (mut calm, mut busy) = (rig.bench(limits), rig.bench(limits));
+    while busy.client.write_all(&[0; 10]).is_ok() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    expect_reset(&mut calm.client);
+    for count in [1, 2] {
+        assert!(rig.record(count).contains(r#""how":"life""#));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn traffic_in_the_kernel_keeps_a_connection_from_being_idle() {
     let rig = Rig::new().await;
     let limits = Limits {
         idle: Some(Duration::from_secs(2)),
         half_close: None,
+        life: None,
     };
     let mut bench = rig.bench(limits);
     for round in 0..80 {
