@@ -83,18 +83,23 @@ pub async fn run(
         drain: plan.drain,
     };
     loop {
-        tokio::select! {
+        let request = tokio::select! {
             biased;
             () = stop.asked() => break,
             error = listeners.broken() => return Err(error.into()),
-            _ = hangup.recv() => {
-                // The answer is in the log, where the sender of a signal looks.
-                let _ = reloads.reload(&mut listeners).await;
-            }
-            request = requests.next() => {
-                // Who asked may be gone.
-                let _ = request.send(reloads.reload(&mut listeners).await);
-            }
+            // The answer is in the log, where the sender of a signal looks.
+            _ = hangup.recv() => None,
+            request = requests.next() => Some(request),
+        };
+        // The file may be on a disk that hangs, and the name of a listener unknown for long.
+        let answer = tokio::select! {
+            biased;
+            () = stop.asked() => break,
+            answer = reloads.reload(&mut listeners) => answer,
+        };
+        if let Some(request) = request {
+            // Who asked may be gone.
+            let _ = request.send(answer);
         }
     }
     drain.stop();

@@ -8,7 +8,10 @@ use relay_tests::{
     peer::{Address, Listener, Peer},
     relay::{Finished, Launch, Relay},
 };
-use rustix::process::Signal;
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::Signal,
+};
 use tempfile::TempDir;
 
 fn anywhere() -> Result<Listener> {
@@ -212,6 +215,19 @@ fn a_reload_that_cannot_be_had_changes_nothing() -> Result<()> {
     reload(&relay, 1)?;
     drop(pair);
     relay.finish(5).map(drop)
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_file_that_hangs() -> Result<()> {
+    let to = anywhere()?;
+    let file = File::new(&route("web", "127.0.0.1:0", to.address()))?;
+    let relay = Launch::config(&file.path).start()?;
+    fs::remove_file(&file.path)?;
+    // Nobody writes: whoever opens it to read waits.
+    mknodat(CWD, &file.path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    relay.signal(Signal::HUP)?;
+    drop(through(relay.address(), &to)?);
+    relay.finish(1).map(drop)
 }
 
 #[test]
