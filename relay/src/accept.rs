@@ -20,7 +20,6 @@ use rustix::{
 };
 use tokio::io::unix::AsyncFd;
 
-use self::unlink::Unlink;
 use crate::{
     drain::{Place, Places},
     pair::{Peer, Socket},
@@ -29,8 +28,9 @@ use crate::{
 };
 
 pub use self::{
-    bind::{BindError, bind},
+    bind::{BindError, bind, bind_private},
     original::{Astray, Ours, Own},
+    unlink::Unlink,
 };
 
 /// How long a listener rests when there is nothing to accept a client with: long enough not to spin, short beside what
@@ -56,6 +56,12 @@ impl Listener {
         &self.address
     }
 
+    /// The socket, for others than [`Acceptor`], and what removes its file when dropped.
+    #[must_use]
+    pub fn into_parts(self) -> (OwnedFd, Option<Unlink>) {
+        (self.fd, self.unlink)
+    }
+
     /// Registers with the current runtime.
     ///
     /// # Errors
@@ -73,6 +79,7 @@ impl Listener {
             path,
             failed: None,
             full: None,
+            on_trouble: OnTrouble(Box::new(|| ())),
         })
     }
 }
@@ -86,6 +93,7 @@ pub struct Acceptor {
     path: Option<Arc<Path>>,
     failed: Option<Instant>,
     full: Option<Instant>,
+    on_trouble: OnTrouble,
 }
 
 impl Acceptor {
@@ -142,6 +150,11 @@ impl Acceptor {
         }
     }
 
+    /// Has `tell` called whenever clients that came cannot be accepted.
+    pub fn on_trouble(&mut self, tell: impl Fn() + Send + Sync + 'static) {
+        self.on_trouble = OnTrouble(Box::new(tell));
+    }
+
     fn peer(&self, from: Option<SocketAddr>) -> Option<Peer> {
         match &self.path {
             Some(path) => Some(Peer::Unix(path.clone())),
@@ -153,6 +166,7 @@ impl Acceptor {
     }
 
     fn report(&mut self, errno: Errno) {
+        self.on_trouble.0();
         if is_new(&mut self.failed) {
             let error = io::Error::from(errno);
             tracing::warn!(listen = %self.address, %error, "cannot accept; clients wait in the backlog, trying on");
@@ -195,6 +209,14 @@ async fn place(
 fn is_new(last: &mut Option<Instant>) -> bool {
     let before = last.replace(Instant::now());
     before.is_none_or(|last| last.elapsed() >= EPISODE)
+}
+
+struct OnTrouble(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for OnTrouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnTrouble")
+    }
 }
 
 /// What an error of accept(2) is about.

@@ -1,5 +1,7 @@
 //! The command line: flags as typed, and their one conversion into a plan.
 
+mod ask;
+
 use std::{
     ffi::OsString,
     io::{self, Write},
@@ -14,6 +16,7 @@ use relay::{
 };
 use toml::Spanned;
 
+pub(crate) use self::ask::Ask;
 use crate::{
     config::{Form, Source},
     logs::Log,
@@ -30,6 +33,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Say what this host can do.
     Check(Check),
+    /// Ask a relay that runs.
+    Ask(Ask),
 }
 
 /// How to forward.
@@ -38,6 +43,7 @@ pub(crate) struct Serve {
     pub(crate) plan: Plan,
     pub(crate) log: Log,
     pub(crate) privileges: Wanted,
+    pub(crate) admin: Option<Address>,
     /// What to read again when a reload is asked for; flags cannot change.
     pub(crate) source: Option<Box<Source>>,
 }
@@ -48,11 +54,13 @@ impl Serve {
             plan,
             log,
             privileges,
+            admin,
         } = config;
         Self {
             plan,
             log,
             privileges,
+            admin,
             source,
         }
     }
@@ -97,6 +105,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
             Some((path, form)) => Err(examine(path, form, check.json)),
             None => Ok(Command::Check(check)),
         },
+        Some(Commands::Ask(ask)) => Ok(Command::Ask(ask)),
         None => serve(typed.serve)
             .map(Command::Serve)
             .map_err(Refusal::Usage),
@@ -136,6 +145,8 @@ Examples:
   relay --config /etc/relay.toml
   relay check
   relay check --config /etc/relay.toml
+  relay --config /etc/relay.toml --admin unix:/run/relay.sock
+  relay top
 
 Exit codes:
   0  stopped, and every connection came to its own end
@@ -164,6 +175,8 @@ enum Commands {
         code is 2 when it has a fault."
     )]
     Check(Check),
+    #[command(flatten)]
+    Ask(Ask),
 }
 
 /// How to look.

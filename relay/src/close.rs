@@ -51,7 +51,7 @@ impl fmt::Display for Outcome {
 }
 
 /// Whose doing an end was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
     /// The client.
@@ -110,6 +110,29 @@ pub enum How {
 }
 
 impl How {
+    /// A short, constant name for counters: `how` of the record.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Reset => "reset",
+            Self::Idle { .. } => "idle",
+            Self::Drain => "drain",
+            Self::Denied => "denied",
+            Self::Life => "life",
+            Self::Error { .. } => "error",
+        }
+    }
+
+    /// The call that failed, if one did.
+    #[must_use]
+    pub fn call(&self) -> Option<&'static str> {
+        match self {
+            Self::Error { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
     /// The one table from what a system call said to what it means for the connection.
     #[must_use]
     pub fn of(call: &'static str, error: &io::Error) -> Self {

@@ -13,6 +13,8 @@ pub mod privileges;
 
 pub mod serve;
 
+pub mod admin;
+
 pub mod accept;
 
 pub mod connect;

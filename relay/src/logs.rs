@@ -14,7 +14,7 @@ use std::{
 use relay::stats::{record::Finished, sink::Sink};
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{Layer, Registry, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{Layer, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
 
 /// Lines that may wait to be written; some 300 bytes each.
 const QUEUE: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub(crate) enum Format {
 }
 
 /// What is written, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Log {
     pub(crate) format: Format,
     /// The least grave diagnostic; records have none.
@@ -50,7 +50,7 @@ pub(crate) struct Log {
 pub(crate) fn start(
     Log { format, level }: Log,
     begin_thread: impl FnOnce() + Send + 'static,
-) -> io::Result<(Records, Flush)> {
+) -> io::Result<(Records, Dial, Flush)> {
     let (lines, flush) = writer(io::stderr(), begin_thread)?;
     let make = {
         let lines = lines.clone();
@@ -67,9 +67,34 @@ pub(crate) fn start(
         }
     };
     // `try_init` also routes the `log` crate here, which aya-log speaks.
-    let subscriber = tracing_subscriber::registry().with(layer.with_filter(level));
+    let (filter, dial) = reload::Layer::new(level);
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
     subscriber.try_init().map_err(io::Error::other)?;
-    Ok((Records { format, lines }, flush))
+    Ok((Records { format, lines }, Dial(dial), flush))
+}
+
+/// Changes the level while relay runs.
+pub(crate) struct Dial(reload::Handle<LevelFilter, Registry>);
+
+impl Dial {
+    /// From here on, diagnostics less grave than `level` are not written.
+    pub(crate) fn set(&self, level: LevelFilter) -> Result<(), String> {
+        self.0.reload(level).map_err(|error| error.to_string())?;
+        // What speaks `log` asks here first.
+        log::set_max_level(spoken(level));
+        Ok(())
+    }
+}
+
+fn spoken(level: LevelFilter) -> log::LevelFilter {
+    match level {
+        LevelFilter::OFF => log::LevelFilter::Off,
+        LevelFilter::ERROR => log::LevelFilter::Error,
+        LevelFilter::WARN => log::LevelFilter::Warn,
+        LevelFilter::INFO => log::LevelFilter::Info,
+        LevelFilter::DEBUG => log::LevelFilter::Debug,
+        LevelFilter::TRACE => log::LevelFilter::Trace,
+    }
 }
 
 /// Writes access records, at every log level.

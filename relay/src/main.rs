@@ -1,25 +1,35 @@
 //! The `relay` command: parse, plan, serve, exit code.
 
+mod ask;
 mod check;
 mod cli;
 mod config;
+mod desk;
 mod logs;
 mod settings;
+mod status;
+mod top;
 
 use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use cli::{Command, Serve};
+use config::Fault;
 use relay::{
+    accept::bind_private,
+    admin::{Admin, Desk},
     drain::Drained,
+    plan::Address,
     privileges::Privileges,
     serve::{self, Reread},
-    stats::{declines::Declines, record::Books},
+    stats::books::Books,
 };
+use settings::Level;
 
 fn main() -> ExitCode {
     let done = match cli::parse(std::env::args_os()) {
         Ok(Command::Serve(serve)) => start(serve),
+        Ok(Command::Ask(ask)) => on_runtime(|| (), ask::run(ask)).map(|()| ExitCode::SUCCESS),
         Ok(Command::Check(check)) => {
             on_runtime(|| (), check::run(check)).map(|()| ExitCode::SUCCESS)
         }
@@ -36,28 +46,47 @@ fn start(serve: Serve) -> Result<ExitCode> {
         plan,
         log,
         privileges,
+        admin,
         source,
     } = serve;
     // Before there is a second thread.
-    let privileges = Privileges::prepare(privileges, &plan.sockets())?;
+    let mut sockets = plan.sockets();
+    if let Some(Address::Unix(path)) = &admin {
+        sockets.push(path.clone());
+    }
+    let privileges = Privileges::prepare(privileges, &sockets)?;
     let begin_thread = {
         let privileges = privileges.clone();
         move || privileges.begin_thread()
     };
     // Dropped last: what the runtime leaves behind is written, too.
-    let (records, _flush) =
+    let (records, dial, _flush) =
         logs::start(log, begin_thread.clone()).context("cannot start the log")?;
-    let books = Arc::new(Books {
-        sink: Box::new(records),
-        declines: Declines::default(),
-    });
+    let books = Arc::new(Books::new(Box::new(records)));
     let reread = source.map(|source| {
-        let read = move || source.read().map(|config| config.plan);
-        let read = move || read().map_err(|fault| fault.to_string());
+        let (admin, log) = (admin.clone(), log);
+        let read = move || {
+            let config = source.read()?;
+            if config.admin != admin || config.log != log {
+                tracing::warn!("[admin] and [log] take effect at the next start");
+            }
+            Ok(config.plan)
+        };
+        let read = move || read().map_err(|fault: Fault| fault.to_string());
         Arc::new(read) as Reread
     });
-    let (_control, requests) = serve::control();
+    let (control, requests) = serve::control();
     let work = async {
+        if let Some(address) = admin {
+            let desk = Desk {
+                books: books.clone(),
+                control,
+                set_level: Box::new(move |name| dial.set(name.parse::<Level>()?.into())),
+            };
+            let listener = bind_private(&address, "--admin").await?;
+            let admin = Admin::open(listener).context("cannot watch the admin listener")?;
+            tokio::spawn(admin.serve(desk));
+        }
         let served = serve::run(plan, books, &privileges, requests, reread);
         Ok(match served.await? {
             Drained::Clean => ExitCode::SUCCESS,

@@ -4,7 +4,10 @@ mod listeners;
 mod reload;
 mod route;
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, Weak},
+};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -23,7 +26,7 @@ use crate::{
     engine::{Engines, Unavailable},
     plan::Plan,
     privileges::{self, Privileges},
-    stats::record::Books,
+    stats::books::{Books, Phase, Source},
 };
 
 /// Why nothing could be served.
@@ -66,9 +69,10 @@ pub async fn run(
     // Clients wait in the backlog meanwhile: an engine's self-test must not compete with them.
     let engines = Arc::new(Engines::start(plan.policy, &drain).await?);
     privileges.shed()?;
+    books.ask(Arc::downgrade(&engines) as Weak<dyn Source>);
     let shared = Shared {
         engines: engines.clone(),
-        books,
+        books: books.clone(),
         drain: drain.clone(),
         places: Places::new(plan.max_connections),
         ours: Ours::default(),
@@ -77,6 +81,7 @@ pub async fn run(
     let offered = engines.offered().map(|engine| engine.name());
     let offered = offered.collect::<Vec<_>>().join(",");
     tracing::info!(engines = offered, "engines offered, best first");
+    books.enter(Phase::Serving);
     let mut reloads = Reloads {
         reread,
         policy: plan.policy,
@@ -102,6 +107,7 @@ pub async fn run(
             let _ = request.send(answer);
         }
     }
+    books.enter(Phase::Draining);
     drain.stop();
     listeners.ended().await;
     drop(requests);

@@ -15,7 +15,8 @@ use relay::{
 use serde::Deserialize;
 use toml::Spanned;
 
-use self::values::{Engine, LONGEST, Level, Limit, LogFormat, Network, Positive};
+use self::values::{Engine, LONGEST, Limit, LogFormat, Network};
+pub(crate) use self::values::{Level, Positive};
 use crate::logs::{Format, Log};
 
 /// All that was given, by flags or by a file: the process's own settings, then the tables of a file.
@@ -47,6 +48,9 @@ pub(crate) struct Given {
     #[command(flatten)]
     #[merge(strategy = Merge::merge)]
     log: Logging,
+    #[command(flatten)]
+    #[merge(strategy = Merge::merge)]
+    admin: Admin,
     /// What holds for routes that say nothing else.
     #[command(flatten, next_help_heading = "Routes")]
     #[merge(strategy = Merge::merge)]
@@ -62,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) plan: Plan,
     pub(crate) log: Log,
     pub(crate) privileges: Wanted,
+    /// Where to be seen and steered.
+    pub(crate) admin: Option<Address>,
 }
 
 /// Why it cannot be done.
@@ -104,6 +110,7 @@ impl Given {
             plan,
             log,
             privileges,
+            admin: self.admin.listen,
         })
     }
 }
@@ -128,6 +135,18 @@ impl Logging {
             level: self.level.unwrap_or(Level::Info).into(),
         }
     }
+}
+
+/// What may be said of the admin listener.
+#[derive(Args, Clone, Debug, Default, Deserialize, Merge)]
+#[merge(strategy = overwrite_none)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct Admin {
+    /// Serves metrics, health, the state in JSON and steering over HTTP there: 127.0.0.1:9900 or unix:/run/relay.sock.
+    ///
+    /// Whoever can connect can also have the file read again and set the log level; a Unix socket is its owner's alone.
+    #[arg(id = "admin", long = "admin", value_name = "ADDR")]
+    listen: Option<Address>,
 }
 
 /// What may be said of a route.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustix::{
+    fs::{Mode, fchmod},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, sockopt::set_socket_reuseaddr},
 };
@@ -26,8 +27,9 @@ use crate::{
 
 /// A listener that cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("--listen {address}: cannot {what}: {error}; {advice}")]
+#[error("{flag} {address}: cannot {what}: {error}; {advice}")]
 pub struct BindError {
+    flag: &'static str,
     address: Address,
     what: &'static str,
     error: io::Error,
@@ -40,12 +42,32 @@ pub struct BindError {
 ///
 /// Fails with what the system said and what would help.
 pub async fn bind(address: &Address, door: &Door) -> Result<Listener, BindError> {
+    bind_as(address, door, None).await
+}
+
+/// The same for `flag`, which is not `--listen`; a Unix socket is the owner's alone.
+///
+/// # Errors
+///
+/// Fails with what the system said and what would help.
+pub async fn bind_private(address: &Address, flag: &'static str) -> Result<Listener, BindError> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let bound = bind_as(address, &Door::default(), Some(mode)).await;
+    bound.map_err(|error| BindError { flag, ..error })
+}
+
+async fn bind_as(
+    address: &Address,
+    door: &Door,
+    mode: Option<Mode>,
+) -> Result<Listener, BindError> {
     match address {
         Address::Ip(at) => tcp(*at, door).map_err(|errno| fault(address, errno)),
-        Address::Unix(path) => unix(path, door).map_err(|errno| fault(address, errno)),
+        Address::Unix(path) => unix(path, door, mode).map_err(|errno| fault(address, errno)),
         Address::Original => Err(fault(address, Errno::DESTADDRREQ)),
         Address::Name(host, port) => {
             let unresolved = |error| BindError {
+                flag: "--listen",
                 address: address.clone(),
                 what: "resolve the name",
                 error,
@@ -81,6 +103,7 @@ fn fault(address: &Address, errno: Errno) -> BindError {
     };
     let (address, error) = (address.clone(), errno.into());
     BindError {
+        flag: "--listen",
         address,
         what: "listen",
         error,
@@ -112,9 +135,13 @@ fn tcp(at: SocketAddr, door: &Door) -> Result<Listener, Errno> {
     })
 }
 
-fn unix(path: &Path, door: &Door) -> Result<Listener, Errno> {
+fn unix(path: &Path, door: &Door, mode: Option<Mode>) -> Result<Listener, Errno> {
     let at = SocketAddrUnix::new(path)?;
     let fd = stream(AddressFamily::UNIX)?;
+    if let Some(mode) = mode {
+        // Before the bind, which gives the file this mode (less the umask): there is no moment at which others may connect.
+        fchmod(&fd, mode)?;
+    }
     match net::bind(&fd, &at) {
         Err(Errno::ADDRINUSE) => {
             remove_stale(path, &at)?;

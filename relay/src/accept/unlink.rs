@@ -4,7 +4,7 @@ use std::{fs, io, os::unix::fs::MetadataExt, path::PathBuf};
 
 /// Removes the file when dropped.
 #[derive(Debug)]
-pub(super) struct Unlink {
+pub struct Unlink {
     path: PathBuf,
     inode: (u64, u64),
 }

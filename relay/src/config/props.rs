@@ -7,7 +7,7 @@ use super::*;
 
 const EXAMPLE: &str = include_str!("../../../examples/relay.toml");
 
-const TABLES: &[&str] = &["", "[log]\n", "[defaults]\n", "[[route]]\n"];
+const TABLES: &[&str] = &["", "[log]\n", "[admin]\n", "[defaults]\n", "[[route]]\n"];
 
 fn read(form: Form, text: &str) -> Result<Config, (Option<Range<usize>>, String)> {
     let source = Source::new("relay.toml".into(), form, Given::default());

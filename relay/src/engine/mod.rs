@@ -14,7 +14,7 @@ use crate::{
     drain::{Drain, Live},
     pair::Pair,
     plan::{Choice, EngineKind, Limits, Policy},
-    stats::record::Record,
+    stats::{books::Source, record::Record},
 };
 
 /// A client and its upstream, ready to be carried, with all that goes with them.
@@ -80,7 +80,6 @@ impl Engines {
     /// Fails when the one engine that `policy` allows is not to be had.
     pub async fn start(policy: Policy, drain: &Drain) -> Result<Self, Unavailable> {
         let choice = policy.choice;
-        let unwanted = || Arc::from("--engine asks for another");
         let sockmap = match choice.allows(EngineKind::Sockmap) {
             true => sockmap::Sockmap::start(policy.trust_kernel, drain).await,
             false => Err(unwanted()),
@@ -169,4 +168,28 @@ impl Engines {
         connection.record.declined(engine, why);
         connection
     }
+}
+
+impl Source for Engines {
+    /// Splice and copy keep their meters up to date as they go.
+    fn refresh(&self, held: bool) {
+        if let Ok(sockmap) = &self.sockmap {
+            sockmap.refresh(held);
+        }
+    }
+
+    fn offers(&self) -> Vec<(EngineKind, Result<(), Arc<str>>)> {
+        let missing = |engine| match engine {
+            EngineKind::Sockmap => self.sockmap.as_ref().err().cloned(),
+            EngineKind::Splice => self.splice.as_ref().err().cloned(),
+            EngineKind::Copy if self.choice.allows(engine) => None,
+            EngineKind::Copy => Some(unwanted()),
+        };
+        let offer = |engine| (engine, missing(engine).map_or(Ok(()), Err));
+        EngineKind::ALL.into_iter().map(offer).collect()
+    }
+}
+
+fn unwanted() -> Arc<str> {
+    Arc::from("--engine asks for another")
 }

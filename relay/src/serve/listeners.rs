@@ -11,6 +11,7 @@ use super::{
 use crate::{
     accept::{Acceptor, Own, bind},
     plan::{Address, Route},
+    stats::tally::{Listener, Listening},
 };
 
 /// A route whose listener is open: clients may connect, and wait.
@@ -54,8 +55,12 @@ pub(super) struct Listeners {
 struct Running {
     /// As the plan has it, port 0 included.
     listen: Address,
+    /// As it was bound.
+    address: Address,
     stages: watch::Sender<Arc<Stages>>,
     _own: Option<Own>,
+    /// Shows it to whoever looks.
+    listening: Listening,
 }
 
 /// What a plan has changed.
@@ -84,8 +89,8 @@ impl fmt::Display for Changes {
 /// What a plan makes of one route.
 enum Step {
     /// It has a listener already: which.
-    Keep(usize, Route),
-    Add(Open),
+    Keep(usize, Box<Route>),
+    Add(Box<Open>),
 }
 
 impl Listeners {
@@ -110,6 +115,7 @@ impl Listeners {
         } = open;
         tracing::info!(route = %route.name, listen = %address, to = %route.to, "listening");
         let listen = route.listen.clone();
+        let listening = self.show(&address, &route);
         let (stages, seen) = watch::channel(Stages::new(route, &self.shared));
         self.tasks.spawn(accept(acceptor, seen));
         let own = match address {
@@ -118,9 +124,18 @@ impl Listeners {
         };
         self.running.push(Running {
             listen,
+            address,
             stages,
+            listening,
             _own: own,
         });
+    }
+
+    fn show(&self, address: &Address, route: &Route) -> Listening {
+        self.shared.books.tally(&route.name).listening(Listener {
+            listen: address.to_string(),
+            to: route.to.to_string(),
+        })
     }
 
     /// Serves `routes` from here on. A listener that is still wanted keeps its socket, and no connection that is under way
@@ -138,9 +153,9 @@ impl Listeners {
             steps.push(match found {
                 Some(at) => {
                     kept[at] = true;
-                    Step::Keep(at, route)
+                    Step::Keep(at, Box::new(route))
                 }
-                None => Step::Add(open_one(route).await?),
+                None => Step::Add(Box::new(open_one(route).await?)),
             });
         }
         Ok(self.carry_out(steps))
@@ -153,18 +168,19 @@ impl Listeners {
         for step in steps {
             match step {
                 Step::Add(open) => {
-                    self.add(open);
+                    self.add(*open);
                     changes.opened += 1;
                 }
                 Step::Keep(at, route) => {
-                    let Some(one) = running[at].take() else {
+                    let Some(mut one) = running[at].take() else {
                         continue;
                     };
-                    if one.stages.borrow().route == route {
+                    if one.stages.borrow().route == *route {
                         changes.kept += 1;
                     } else {
                         tracing::info!(route = %route.name, listen = %route.listen, to = %route.to, "route changed");
-                        one.stages.send_replace(Stages::new(route, &self.shared));
+                        one.listening = self.show(&one.address, &route);
+                        one.stages.send_replace(Stages::new(*route, &self.shared));
                         changes.changed += 1;
                     }
                     self.running.push(one);

@@ -13,7 +13,7 @@ use crate::{
     engine::{Connection, Engines},
     pair::{Pair, Peer, Socket},
     plan::{Address, Route},
-    stats::record::{Books, Record},
+    stats::{books::Books, record::Record, tally::Tally},
 };
 
 /// What all routes share.
@@ -30,7 +30,7 @@ pub(super) struct Shared {
 
 /// What every connection of a route needs.
 pub(super) struct Stages {
-    name: Arc<str>,
+    tally: Arc<Tally>,
     pub(super) route: Route,
     shared: Shared,
 }
@@ -38,15 +38,15 @@ pub(super) struct Stages {
 impl Stages {
     pub(super) fn new(route: Route, shared: &Shared) -> Arc<Self> {
         Arc::new(Self {
-            name: route.name.as_str().into(),
+            tally: shared.books.tally(&route.name),
             route,
             shared: shared.clone(),
         })
     }
 
     fn record(&self, client: &Socket) -> Record {
-        let (name, books) = (self.name.clone(), self.shared.books.clone());
-        Record::open(name, client.peer.clone(), books)
+        let (tally, books) = (self.tally.clone(), self.shared.books.clone());
+        Record::open(tally, client.peer.clone(), books)
     }
 
     /// Where the client wanted to go, on a route to there.
@@ -82,7 +82,7 @@ impl Stages {
 
     fn refuse(&self, client: &Socket, why: Astray) -> Outcome {
         let (listen, client) = (&self.route.listen, &client.peer);
-        tracing::warn!(route = %self.name, %listen, %client, reason = %why, "a client has no original destination; it is reset");
+        tracing::warn!(route = %self.route.name, %listen, %client, reason = %why, "a client has no original destination; it is reset");
         let errno = Errno::LOOP.raw_os_error();
         let call = "original destination";
         Outcome::relay(How::Error { errno, call })
@@ -100,6 +100,8 @@ impl Stages {
 pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Arc<Stages>>) {
     let Shared { drain, places, .. } = route.borrow().shared.clone();
     let own = Places::new(route.borrow().route.door.max_connections);
+    let seen = route.clone();
+    acceptor.on_trouble(move || seen.borrow().tally.accept_failed());
     loop {
         // A full backlog must not keep this thread from its other tasks.
         tokio::task::coop::consume_budget().await;

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, str::FromStr, time::Duration};
 
+use clap::ValueEnum as _;
 use ipnet::IpNet;
 use relay::plan::{Choice, EngineKind};
 use serde::Deserialize;
@@ -67,6 +68,27 @@ pub(crate) enum Level {
     Info,
     Debug,
     Trace,
+}
+
+impl Level {
+    /// Its name in flags and files.
+    pub(crate) fn name(self) -> String {
+        let name = clap::ValueEnum::to_possible_value(&self);
+        name.map_or_else(String::new, |name| name.get_name().to_owned())
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = <Self as clap::ValueEnum>::from_str(text, false);
+        level.map_err(|_| {
+            let names = Self::value_variants().iter().map(|level| level.name());
+            let names = Vec::from_iter(names).join(", ");
+            format!("{text:?} is no log level: use one of {names}")
+        })
+    }
 }
 
 impl From<Level> for LevelFilter {

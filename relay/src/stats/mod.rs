@@ -1,6 +1,10 @@
-//! What is known about connections: one record each, written exactly once, and the totals of downgrades.
+//! What is known about connections: a card while one lives, a record when it has ended, and totals that never go down.
 
+pub mod books;
+pub mod card;
 pub mod declines;
 pub mod meter;
 pub mod record;
+pub mod registry;
 pub mod sink;
+pub mod tally;

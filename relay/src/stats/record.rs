@@ -13,28 +13,17 @@ use crate::{
     decline::Why,
     pair::{Direction, Peer},
     plan::EngineKind,
-    stats::{declines::Declines, meter::Meter, sink::Sink},
+    stats::{books::Books, card::Card, meter::Meter, tally::Tally},
 };
 
 /// What is written down about a connection while it lives. Dropping it writes it.
 pub struct Record {
-    route: Arc<str>,
-    client: Peer,
-    upstream: Option<Peer>,
-    engine: Option<EngineKind>,
+    card: Arc<Card>,
+    /// Where the card is kept.
+    key: usize,
     declined: Vec<Declined>,
-    meter: Arc<Meter>,
-    begun: Instant,
     outcome: Option<Outcome>,
     books: Arc<Books>,
-}
-
-/// What all records share.
-pub struct Books {
-    /// Where finished records go.
-    pub sink: Box<dyn Sink>,
-    /// The downgrades, by reason.
-    pub declines: Declines,
 }
 
 /// An engine that did not take the connection, and why.
@@ -52,17 +41,15 @@ fn reason<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Record {
-    /// Opens a record for a client that was just accepted on `route`.
+    /// Opens a record for a client that was just accepted on the route with this `tally`, which is of `books`.
     #[must_use]
-    pub fn open(route: Arc<str>, client: Peer, books: Arc<Books>) -> Self {
+    pub fn open(tally: Arc<Tally>, client: Peer, books: Arc<Books>) -> Self {
+        tally.open();
+        let (card, key) = books.registry.add(tally, client);
         Self {
-            route,
-            client,
-            upstream: None,
-            engine: None,
+            card,
+            key,
             declined: Vec::new(),
-            meter: Arc::default(),
-            begun: Instant::now(),
             outcome: None,
             books,
         }
@@ -71,12 +58,12 @@ impl Record {
     /// When the client was accepted.
     #[must_use]
     pub fn begun(&self) -> Instant {
-        self.begun
+        self.card.begun()
     }
 
     /// The upstream that is dialled.
     pub fn dialled(&mut self, upstream: Peer) {
-        self.upstream = Some(upstream);
+        self.card.peers().upstream = Some(upstream);
     }
 
     /// `engine` gave the connection back; counted, and logged when it is the first with this reason.
@@ -87,13 +74,19 @@ impl Record {
 
     /// `engine` carries the connection from here on.
     pub fn carried_by(&mut self, engine: EngineKind) {
-        self.engine = Some(engine);
+        self.card.carried_by(engine);
+    }
+
+    /// What others see of the connection while it lives.
+    #[must_use]
+    pub fn card(&self) -> &Arc<Card> {
+        &self.card
     }
 
     /// The byte counters.
     #[must_use]
-    pub fn meter(&self) -> &Arc<Meter> {
-        &self.meter
+    pub fn meter(&self) -> &Meter {
+        &self.card.meter
     }
 
     /// How it ended. The first outcome stands.
@@ -105,8 +98,7 @@ impl Record {
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
-            .field("route", &self.route)
-            .field("client", &self.client)
+            .field("card", &self.card)
             .finish_non_exhaustive()
     }
 }
@@ -115,15 +107,21 @@ impl Drop for Record {
     fn drop(&mut self) {
         // Without an outcome the task that carried it was dropped with the runtime: the process is going away.
         let outcome = self.outcome.unwrap_or(Outcome::relay(How::Drain));
-        self.books.sink.ended(&Finished {
-            route: &self.route,
-            client: &self.client,
-            upstream: self.upstream.as_ref(),
-            engine: self.engine,
+        let Self { card, books, .. } = self;
+        card.settle();
+        books.registry.remove(card.id, self.key);
+        card.tally.end(card.engine(), outcome);
+        // Writing may have to wait, and nobody is to wait for that.
+        let peers = card.peers().clone();
+        books.sink.ended(&Finished {
+            route: card.tally.name(),
+            client: &peers.client,
+            upstream: peers.upstream.as_ref(),
+            engine: card.engine(),
             declined: &self.declined,
-            bytes_up: self.meter.moved(Direction::Up),
-            bytes_down: self.meter.moved(Direction::Down),
-            duration_ms: self.begun.elapsed(),
+            bytes_up: card.meter.moved(Direction::Up),
+            bytes_down: card.meter.moved(Direction::Down),
+            duration_ms: card.age(),
             end: outcome,
         });
     }
@@ -185,6 +183,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::stats::sink::Sink;
 
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<String>>>);
@@ -199,15 +198,9 @@ mod tests {
     }
 
     fn open(kept: &Kept) -> Record {
-        let books = Books {
-            sink: Box::new(kept.clone()),
-            declines: Declines::default(),
-        };
-        Record::open(
-            "web".into(),
-            Peer::Ip("127.0.0.1:9".parse().unwrap()),
-            Arc::new(books),
-        )
+        let books = Arc::new(Books::new(Box::new(kept.clone())));
+        let client = Peer::Ip("127.0.0.1:9".parse().unwrap());
+        Record::open(books.tally("web"), client, books)
     }
 
     #[test]
@@ -237,5 +230,30 @@ mod tests {
         let kept = Kept::default();
         drop(open(&kept));
         assert!(kept.0.lock().unwrap()[0].contains(r#""end":{"by":"relay","how":"drain"}"#));
+    }
+
+    #[test]
+    fn what_lives_is_in_the_registry_and_what_it_moved_in_the_totals() {
+        let kept = Kept::default();
+        let mut record = open(&kept);
+        let books = record.books.clone();
+        let tally = books.tally("web");
+        record.meter().add(Direction::Up, 3);
+        record.carried_by(EngineKind::Splice);
+        let cards = books.registry.cards();
+        assert_eq!(cards.len(), 1);
+        assert_eq!(cards[0].engine(), Some(EngineKind::Splice));
+        books.refresh(false);
+        assert_eq!(tally.bytes(EngineKind::Splice, Direction::Up), 3);
+        record.meter().add(Direction::Up, 4);
+        // What a former engine has moved stays its own.
+        record.carried_by(EngineKind::Copy);
+        record.meter().add(Direction::Up, 5);
+        drop(record);
+        books.refresh(false);
+        assert_eq!(tally.bytes(EngineKind::Splice, Direction::Up), 7);
+        assert_eq!(tally.bytes(EngineKind::Copy, Direction::Up), 5);
+        assert_eq!(tally.opened(), 1);
+        assert!(books.registry.cards().is_empty());
     }
 }

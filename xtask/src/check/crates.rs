@@ -24,7 +24,7 @@ const RULES: [Rule; 5] = [
     Rule {
         word: "clap",
         within: "relay/",
-        may: &["relay/src/cli.rs", "relay/src/settings"],
+        may: &["relay/src/cli", "relay/src/settings"],
     },
     Rule {
         word: "aya",
@@ -41,8 +41,12 @@ const RULES: [Rule; 5] = [
         within: "relay/",
         may: &[
             "relay/src/main.rs",
+            "relay/src/ask.rs",
             "relay/src/check.rs",
+            "relay/src/desk.rs",
             "relay/src/logs.rs",
+            "relay/src/status.rs",
+            "relay/src/top",
         ],
     },
 ];

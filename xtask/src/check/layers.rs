@@ -13,8 +13,10 @@ const ROWS: [Row; 6] = [
         modules: &["accept", "connect", "engine"],
         blind: true,
     },
-    Row::new(&["serve"]),
-    Row::new(&["cli", "settings", "config", "main", "logs", "check"]),
+    Row::new(&["serve", "admin"]),
+    Row::new(&[
+        "cli", "settings", "config", "main", "ask", "desk", "status", "top", "logs", "check",
+    ]),
 ];
 
 struct Row {

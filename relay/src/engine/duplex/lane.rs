@@ -140,12 +140,16 @@ impl<M: Mover> Lane<M> {
             let mut guard = match target.poll.poll_write_ready(cx) {
                 Poll::Ready(Ok(guard)) => guard,
                 Poll::Ready(Err(_)) => return Step::Failed(direction.to(), GONE),
-                Poll::Pending => return Step::Waits,
+                Poll::Pending => {
+                    meter.hold(direction, self.mover.held() as u64);
+                    return Step::Waits;
+                }
             };
             self.waits = Waits::Nothing;
             match self.mover.give(target.as_fd()) {
                 Ok(bytes) => {
                     meter.add(direction, bytes as u64);
+                    meter.hold(direction, self.mover.held() as u64);
                     return Step::Moved(bytes);
                 }
                 Err(fault) if fault.errno == Errno::AGAIN => guard.clear_ready(),

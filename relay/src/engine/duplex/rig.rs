@@ -23,9 +23,9 @@ use crate::{
     pair::{Pair, Socket},
     plan::{EngineKind, Limits},
     stats::{
-        declines::Declines,
-        meter::Meter,
-        record::{Books, Finished, Record},
+        books::Books,
+        card::Card,
+        record::{Finished, Record},
         sink::Sink,
     },
 };
@@ -85,7 +85,7 @@ pub(in crate::engine) struct Rig<P = Peer> {
     pub(in crate::engine) client: P,
     pub(in crate::engine) upstream: P,
     pub(in crate::engine) drain: Drain,
-    pub(in crate::engine) meter: Arc<Meter>,
+    pub(in crate::engine) card: Arc<Card>,
     pub(in crate::engine) run: JoinHandle<Result<(), Declined>>,
     pub(in crate::engine) ended: mpsc::UnboundedReceiver<End>,
 }
@@ -115,13 +115,10 @@ impl<P> Rig<P> {
         pair: Pair,
     ) -> Self {
         let (told, ended) = mpsc::unbounded_channel();
-        let books = Arc::new(Books {
-            sink: Box::new(Told(Mutex::new(told))),
-            declines: Declines::default(),
-        });
+        let books = Arc::new(Books::new(Box::new(Told(Mutex::new(told)))));
         let drain = Drain::new();
-        let record = Record::open("test".into(), pair.client.peer.clone(), books);
-        let meter = record.meter().clone();
+        let record = Record::open(books.tally("test"), pair.client.peer.clone(), books);
+        let card = record.card().clone();
         close::arm_both(&pair);
         let connection = Box::new(Connection {
             pair,
@@ -134,7 +131,7 @@ impl<P> Rig<P> {
             client,
             upstream,
             drain,
-            meter,
+            card,
             run,
             ended,
         }

@@ -151,7 +151,7 @@ async fn a_reset_is_noticed_while_the_other_side_does_not_read(under: Under) {
     for by in Side::BOTH {
         let mut rig = Rig::tcp(&under, free());
         let pushed = stuff(&mut rig.client).await;
-        until(|| rig.meter.moved(Direction::Up) > 0).await;
+        until(|| rig.card.meter.moved(Direction::Up) > 0).await;
         let end = reset_by(by, &mut rig).await;
         assert_eq!(end.outcome, reset_of(by));
         assert!(end.bytes[0] > 0 && end.bytes[0] <= pushed as u64);
@@ -264,7 +264,7 @@ async fn a_drain_cuts(under: Under) {
     assert_reset(&mut rig.client).await;
     assert_reset(&mut rig.upstream).await;
     rig.run.await.unwrap().unwrap();
-    assert_eq!(rig.meter.moved(Direction::Up), 1);
+    assert_eq!(rig.card.meter.moved(Direction::Up), 1);
 }
 
 async fn an_urgent_byte_stays_in_the_stream(under: Under) {

@@ -110,6 +110,7 @@ async fn look_now_and_then(carried: &Carried, states: &[State; 2]) -> Option<Out
         });
         let outcome = carried.expired(now).or_else(|| carried.fault());
         carried.count();
+        carried.weigh();
         if outcome.is_some() || (states.iter().all(State::is_calm) && rest(carried)) {
             return outcome;
         }

@@ -195,7 +195,23 @@ impl Carried {
             self.connection
                 .record
                 .meter()
-                .set(direction, self.flow(direction).given());
+                .raise(direction, self.flow(direction).given());
+        }
+    }
+
+    /// Notes what is between the sockets: bytes that wait for the controller, and redirected ones that the target has yet to
+    /// take.
+    pub(super) fn weigh(&self) {
+        for direction in Direction::BOTH {
+            let (flow, target) = (self.flow(direction), direction.to());
+            let (given, waiting) = (flow.given(), flow.waiting());
+            // A socket that cannot say is about to be reset.
+            let Ok(written) = tcp::written(self.connection.pair.socket(target)) else {
+                continue;
+            };
+            let taken = written.saturating_sub(self.written[target.index()]);
+            let meter = self.connection.record.meter();
+            meter.hold(direction, given.saturating_sub(taken) + waiting);
         }
     }
 

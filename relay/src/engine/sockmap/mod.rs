@@ -89,6 +89,11 @@ impl Sockmap {
         &self.selftest
     }
 
+    /// Brings the meters of the connections that the kernel carries up to date; see [`crate::stats::books::Source`].
+    pub fn refresh(&self, held: bool) {
+        self.supervisor.refresh(held);
+    }
+
     /// Takes over `connection`; from then on the kernel carries it, and it ends by itself.
     ///
     /// # Errors

@@ -19,11 +19,7 @@ use crate::{
     engine::Connection,
     pair::{Pair, Peer, Socket},
     plan::Limits,
-    stats::{
-        declines::Declines,
-        record::{Books, Record},
-        sink::Silent,
-    },
+    stats::{books::Books, record::Record, sink::Silent},
 };
 
 /// What the self-test saw.
@@ -187,10 +183,7 @@ pub(super) struct Bench {
 
 impl Bench {
     fn new() -> io::Result<(Self, Box<Connection>)> {
-        let books = Books {
-            sink: Box::new(Silent),
-            declines: Declines::default(),
-        };
+        let books = Books::new(Box::new(Silent));
         let (bench, connection) = Self::with(Limits::default(), Arc::new(books), &Drain::new())?;
         let Pair { client, upstream } = &connection.pair;
         let sockets = [&bench.client, &bench.server].map(SockRef::from);
@@ -221,7 +214,7 @@ impl Bench {
             outer.set_read_timeout(Some(PATIENCE))?;
             outer.set_write_timeout(Some(PATIENCE))?;
         }
-        let record = Record::open("self-test".into(), peer, books);
+        let record = Record::open(books.tally("self-test"), peer, books);
         let live = drain.live();
         let connection = Connection {
             pair,

@@ -258,6 +258,26 @@ impl Supervisor {
         self.end_all(expired, None);
     }
 
+    /// Reads the flow records of all calm connections. Those that are attended to count for themselves, each half a second
+    /// at most.
+    ///
+    /// The seats are let go after each [`HANGUPS`] of them: with many, this must not keep others from being attended to.
+    pub(super) fn refresh(&self, held: bool) {
+        let pairs = Vec::from_iter(self.seats().keys().copied());
+        for some in pairs.chunks(HANGUPS) {
+            let seats = self.seats();
+            for pair in some {
+                let Some(Seat::Calm(carried)) = seats.get(pair) else {
+                    continue;
+                };
+                carried.count();
+                if held {
+                    carried.weigh();
+                }
+            }
+        }
+    }
+
     /// How long until the next sweep: a limit is kept within an eighth.
     fn interval(&self) -> Duration {
         let limit = Duration::from_millis(self.limit.load(Ordering::Relaxed));

@@ -145,7 +145,7 @@ async fn a_pipe_missing_in_the_middle_loses_nothing() {
     assert_eq!(end.outcome, Outcome::end(Side::Client));
     assert_eq!(end.engine, Some(EngineKind::Copy));
     assert_eq!(end.declined, ["no_pipe"]);
-    assert_eq!(rig.meter.moved(Direction::Up), 5 + (3 << 20));
+    assert_eq!(rig.card.meter.moved(Direction::Up), 5 + (3 << 20));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

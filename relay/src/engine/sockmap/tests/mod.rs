@@ -13,11 +13,7 @@ use super::{Sockmap, selftest::Bench};
 use crate::{
     drain::Drain,
     plan::Limits,
-    stats::{
-        declines::Declines,
-        record::{Books, Finished},
-        sink::Sink,
-    },
+    stats::{books::Books, record::Finished, sink::Sink},
 };
 
 /// Nothing takes this long unless it hangs.
@@ -46,10 +42,7 @@ impl Rig {
         let drain = Drain::new();
         let sockmap = Sockmap::start(false, &drain).await.unwrap();
         let records = Records::default();
-        let books = Books {
-            sink: Box::new(records.clone()),
-            declines: Declines::default(),
-        };
+        let books = Books::new(Box::new(records.clone()));
         Self {
             sockmap,
             drain,
