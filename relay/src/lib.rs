@@ -11,6 +11,8 @@ pub mod probe;
 
 pub mod privileges;
 
+pub mod notify;
+
 pub mod serve;
 
 pub mod admin;

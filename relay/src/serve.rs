@@ -24,6 +24,7 @@ use crate::{
     accept::{BindError, Ours, raise_open_files},
     drain::{Drain, Drained, Places},
     engine::{Engines, Unavailable},
+    notify,
     plan::Plan,
     privileges::{self, Privileges},
     stats::books::{Books, Phase, Source},
@@ -80,8 +81,9 @@ pub async fn run(
     let mut listeners = Listeners::start(open, shared);
     let offered = engines.offered().map(|engine| engine.name());
     let offered = offered.collect::<Vec<_>>().join(",");
-    tracing::info!(engines = offered, "engines offered, best first");
+    tracing::info!(engines = offered.as_str(), "engines offered, best first");
     books.enter(Phase::Serving);
+    notify::ready(&format!("engines {offered}"));
     let mut reloads = Reloads {
         reread,
         policy: plan.policy,
@@ -111,7 +113,9 @@ pub async fn run(
     drain.stop();
     listeners.ended().await;
     drop(requests);
-    tracing::info!(live = drain.count(), "stopping; no new connections");
+    let live = drain.count();
+    tracing::info!(live, "stopping; no new connections");
+    notify::stopping(&format!("connections to be ended: {live}"));
     let drained = drain.finish(reloads.drain, stop.asked()).await;
     // Not before: the connections that live on are carried by them.
     drop(engines);

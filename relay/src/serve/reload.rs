@@ -8,7 +8,10 @@ use tokio::{
 };
 
 use super::listeners::{Changes, Listeners};
-use crate::plan::{Plan, Policy};
+use crate::{
+    notify,
+    plan::{Plan, Policy},
+};
 
 /// Reads the plan again; the error is for the operator.
 pub type Reread = Arc<dyn Fn() -> Result<Plan, String> + Send + Sync>;
@@ -70,7 +73,12 @@ pub(super) struct Reloads {
 impl Reloads {
     /// Reads the plan and applies it, or says why everything stays as it is; in the log, too.
     pub(super) async fn reload(&mut self, listeners: &mut Listeners) -> Answer {
+        notify::reloading();
         let done = self.try_reload(listeners).await;
+        notify::ready(match &done {
+            Ok(_) => "reloaded",
+            Err(_) => "not reloaded: the log says why; what ran before runs on",
+        });
         match &done {
             Ok(changes) => tracing::info!(%changes, "reloaded"),
             Err(error) => tracing::error!(%error, "not reloaded; what ran before runs on"),

@@ -50,6 +50,8 @@ pub struct Launch {
     user: Option<u32>,
     without: Vec<CapabilitySet>,
     refused: Vec<i64>,
+    variables: Vec<(String, PathBuf)>,
+    by: Vec<String>,
 }
 
 impl Launch {
@@ -62,6 +64,8 @@ impl Launch {
             user: None,
             without: Vec::new(),
             refused: Vec::new(),
+            variables: Vec::new(),
+            by: Vec::new(),
         }
     }
 
@@ -116,6 +120,20 @@ impl Launch {
     #[must_use]
     pub fn refuse(mut self, call: i64) -> Self {
         self.refused.push(call);
+        self
+    }
+
+    /// With a path in this environment variable.
+    #[must_use]
+    pub fn variable(mut self, name: &str, path: &Path) -> Self {
+        self.variables.push((name.to_owned(), path.to_owned()));
+        self
+    }
+
+    /// By another program, given with its arguments, which come before relay's own.
+    #[must_use]
+    pub fn by(mut self, words: Vec<String>) -> Self {
+        self.by = words;
         self
     }
 
@@ -196,9 +214,18 @@ impl Launch {
             for capability in &self.without {
                 remove_capability_from_bounding_set(*capability)?;
             }
-            let mut command = Command::new(&binary);
+            let mut command = match &self.by[..] {
+                [] => Command::new(&binary),
+                [program, words @ ..] => {
+                    let mut command = Command::new(program);
+                    command.args(words);
+                    command
+                }
+            };
             command.args(&self.arguments).stdin(Stdio::null());
             command.current_dir("/");
+            let variables = self.variables.iter();
+            command.envs(variables.map(|(name, path)| (name, path)));
             if let Some(user) = self.user {
                 command.uid(user).gid(user);
             }

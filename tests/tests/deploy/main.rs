@@ -1,3 +1,4 @@
 //! Running it for real: without privileges, and under those who start services.
 
 mod privileges;
+mod systemd;

@@ -8,7 +8,7 @@ use super::{Finding, imports, source::Source};
 const ROWS: [Row; 6] = [
     Row::new(&["sys"]),
     Row::new(&["pair", "close", "plan", "decline"]),
-    Row::new(&["probe", "privileges", "drain", "stats"]),
+    Row::new(&["probe", "notify", "privileges", "drain", "stats"]),
     Row {
         modules: &["accept", "connect", "engine"],
         blind: true,
