@@ -18,6 +18,8 @@ pub mod relay;
 
 pub mod record;
 
+pub mod docker;
+
 pub mod census;
 
 pub mod peer;

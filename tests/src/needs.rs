@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::{
+    docker::Docker,
     netns::{Netns, Place},
     rawtcp::tap::DEVICE,
     record::Engine,
@@ -35,6 +36,8 @@ pub enum Need {
     Ipv6,
     /// TUN devices can be made.
     Tun,
+    /// A Docker daemon can be started.
+    Docker,
     /// This program is installed.
     Program(&'static str),
 }
@@ -66,6 +69,14 @@ impl Need {
                 let opened = std::fs::File::options().read(true).write(true).open(DEVICE);
                 let fault = opened.err();
                 fault.map(|fault| format!("needs TUN devices: {DEVICE}: {fault}"))
+            }
+            Self::Docker => {
+                let programs = ["dockerd", "docker", "rustup"].map(Self::Program);
+                let missing = programs.into_iter().find_map(Self::missing);
+                missing.or_else(|| {
+                    let fault = Docker::start().err();
+                    fault.map(|fault| format!("needs a Docker daemon: {fault:#}"))
+                })
             }
             Self::Program(name) => {
                 let found = program(name).is_none();

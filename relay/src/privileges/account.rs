@@ -2,7 +2,10 @@
 
 use std::{ffi::CString, fmt, str::FromStr};
 
-use nix::unistd::{self, Group, User};
+use nix::{
+    errno::Errno,
+    unistd::{self, Group, User},
+};
 use rustix::process::{Gid, Uid};
 
 /// A user and perhaps a group, as typed: `NAME[:GROUP]`, names or numbers.
@@ -45,12 +48,13 @@ pub enum NoAccount {
 impl Account {
     /// Looks it up.
     pub(super) fn resolve(&self) -> Result<Ids, NoAccount> {
-        let number = self.user.parse().ok();
-        let user = match number {
-            Some(number) => User::from_uid(unistd::Uid::from_raw(number)),
-            None => User::from_name(&self.user),
+        let number = self.user.parse::<u32>().ok();
+        // Two numbers say it all; an image without /etc/passwd knows no more.
+        let user = match (number, &self.group) {
+            (Some(_), Some(_)) => None,
+            (Some(number), None) => found(User::from_uid(unistd::Uid::from_raw(number)))?,
+            (None, _) => found(User::from_name(&self.user))?,
         };
-        let user = user.map_err(unreadable)?;
         let uid = number.or(user.as_ref().map(|user| user.uid.as_raw()));
         let uid = uid.ok_or(NoAccount::User)?;
         if uid == 0 {
@@ -76,8 +80,8 @@ fn gid(group: &str) -> Result<u32, NoAccount> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let found = Group::from_name(group).map_err(unreadable)?;
-    Ok(found.ok_or(NoAccount::Group)?.gid.as_raw())
+    let group = found(Group::from_name(group))?;
+    Ok(group.ok_or(NoAccount::Group)?.gid.as_raw())
 }
 
 fn groups(user: &User) -> Result<Vec<u32>, NoAccount> {
@@ -86,7 +90,15 @@ fn groups(user: &User) -> Result<Vec<u32>, NoAccount> {
     Ok(groups.iter().map(|gid| gid.as_raw()).collect())
 }
 
-fn unreadable(errno: nix::errno::Errno) -> NoAccount {
+/// musl fails where there is no file to look in; that, too, is nobody found.
+fn found<T>(looked_up: nix::Result<Option<T>>) -> Result<Option<T>, NoAccount> {
+    match looked_up {
+        Err(Errno::ENOENT) => Ok(None),
+        other => other.map_err(unreadable),
+    }
+}
+
+fn unreadable(errno: Errno) -> NoAccount {
     NoAccount::Unreadable(errno.to_string())
 }
 

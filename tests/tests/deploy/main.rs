@@ -1,4 +1,5 @@
 //! Running it for real: without privileges, and under those who start services.
 
+mod image;
 mod privileges;
 mod systemd;
