@@ -11,7 +11,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 use relay::{
-    plan::{Address, Plan},
+    plan::{Address, Plan, Target, To, Upstream},
     privileges::Wanted,
 };
 use toml::Spanned;
@@ -134,12 +134,14 @@ fn refusal(error: &clap::Error) -> Refusal {
     version,
     about = "Forwards TCP connections, inside the kernel where the kernel allows it",
     long_about = "Forwards TCP connections, inside the kernel where the kernel allows it.\n\n\
-        Each --listen takes clients for the --to at the same place in the command line. One record per connection goes \
+        Each --listen takes clients for the --to at the same place in the command line; one --listen with several --to \
+        shares its clients out. One record per connection goes \
         to stderr when it ends. SIGTERM and SIGINT stop: no new clients, time for the live ones, then a reset; a second \
         signal skips the wait.",
     after_long_help = "\
 Examples:
   relay --listen 0.0.0.0:8080 --to 10.0.0.5:80
+  relay --listen 0.0.0.0:8080 --to 10.0.0.5:80 --to 10.0.0.6:80 --balance least-connections
   relay --listen '[::]:5432' --to db.internal:5432 --idle-timeout 30m
   relay --listen 127.0.0.1:9000 --to unix:/run/app.sock --log-format json
   relay --config /etc/relay.toml
@@ -220,12 +222,14 @@ struct Flags {
     /// can be bound. A stale Unix socket is taken over, anything else in its place is left alone.
     #[arg(long, value_name = "ADDR", conflicts_with = "File")]
     listen: Vec<Address>,
-    /// Where their connections go: host:port, [v6]:port or unix:/path; once per --listen.
+    /// Where their connections go: host:port, [v6]:port, unix:/path or srv:name; once per --listen, or several for one.
     ///
-    /// A name is resolved for every connection, and its addresses are tried in order. With `original`, clients that a rule of
-    /// iptables or nftables redirects to relay reach where they wanted to go.
+    /// Several for one --listen are upstreams of one route, which shares connections out as --balance says and goes to
+    /// the next when one fails. A name stands for all of its addresses, srv:name for all that its SRV records say; both
+    /// are resolved again when the answer expires. With `original`, clients that a rule of iptables or nftables redirects
+    /// to relay reach where they wanted to go.
     #[arg(long, value_name = "ADDR", conflicts_with = "File")]
-    to: Vec<Address>,
+    to: Vec<Target>,
     #[command(flatten)]
     file: File,
     #[command(flatten)]
@@ -267,12 +271,18 @@ fn serve(flags: Flags) -> Result<Serve, String> {
         return Ok(Serve::new(config, Some(Box::new(source))));
     }
     let (listens, tos) = (flags.listen.len(), flags.to.len());
-    if listens != tos {
-        return Err(format!(
-            "--listen is given {listens} times and --to {tos} times: each --listen needs a --to of its own"
-        ));
-    }
-    let pairs = flags.listen.into_iter().zip(flags.to);
+    let all = flags.to.into_iter().map(Upstream::from);
+    let to = match listens {
+        1 if tos > 0 => vec![To(all.collect())],
+        _ if listens == tos => all.map(|only| To(vec![only])).collect(),
+        _ => {
+            return Err(format!(
+                "--listen is given {listens} times and --to {tos} times: each --listen needs a --to of its own, or one \
+                 --listen takes them all"
+            ));
+        }
+    };
+    let pairs = flags.listen.into_iter().zip(to);
     let routes = pairs.map(|(listen, to)| Spanned::new(0..0, Settings::pair(listen, to)));
     given.route = routes.collect();
     let config = given.config().map_err(|wrong| wrong.what)?;
@@ -286,7 +296,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use relay::plan::{Choice, Limits};
+    use relay::plan::{Balance, Choice, Limits};
 
     use super::*;
 
@@ -341,6 +351,16 @@ mod tests {
             .map(|r| format!("{} {}", r.listen, r.to))
             .collect();
         assert_eq!(told, ["a:1 b:2", "[::1]:3 unix:/c"]);
+    }
+
+    #[test]
+    fn one_listener_takes_several_upstreams() {
+        let routes = served("--listen a:1 --to b:2 --to srv:c --balance source-hash")
+            .plan
+            .routes;
+        assert_eq!(routes.len(), 1);
+        assert_eq!(routes[0].to.to_string(), "b:2, srv:c");
+        assert_eq!(routes[0].pool.balance, Balance::SourceHash);
     }
 
     #[test]

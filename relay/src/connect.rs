@@ -1,8 +1,7 @@
-//! Dialling an upstream within a deadline, for as long as the client is there to wait for it.
+//! One attempt to connect within a deadline, and waiting for it for as long as the client does.
 
 use std::{
     future::{Future, pending},
-    io,
     net::SocketAddr,
     os::fd::OwnedFd,
     path::Path,
@@ -16,14 +15,13 @@ use rustix::{
 };
 use tokio::{
     io::{Interest, Ready},
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{sleep, timeout},
 };
 
 use crate::{
     close::{self, How, Outcome},
     drain::Drain,
     pair::{Peer, Side, Socket},
-    plan::Address,
     sys::{
         reactor,
         tune::{errno, stream, tune},
@@ -36,50 +34,53 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// How long to wait for a descriptor, and how often.
 const SCARCE: (Duration, u32) = (Duration::from_millis(50), 40);
 
-/// What came of a dial.
-#[derive(Debug)]
-pub struct Dialled {
-    /// The client, as it was given.
-    pub client: OwnedFd,
-    /// Who was dialled last; nobody where the name could not be resolved.
-    pub peer: Option<Peer>,
-    /// The upstream: nonblocking, in no poll set, armed to reset; or how the connection ends without it.
-    pub upstream: Result<Socket, Outcome>,
-}
+/// An upstream: nonblocking, in no poll set, armed to reset; or how the connection ends without it.
+type Upstream<T> = Result<T, Outcome>;
 
-/// Dials `to` for `client`: every address of a name in turn, until `limit` is over.
+/// Waits for `dialling` for as long as `client` does, and gives the client back.
 ///
 /// It ends early when the client resets or hangs up, and when live connections are to be cut. A client that has only
 /// ended its own direction still waits for an answer, and so does the dial.
-pub async fn dial(client: OwnedFd, to: &Address, limit: Duration, drain: &Drain) -> Dialled {
-    let mut peer = None;
-    let (client, upstream) = {
-        let mut dialling = pin!(within(limit, to, &mut peer));
-        // Most upstreams are near and answer before the client is worth watching.
-        let at_once = tokio::select! {
-            biased;
-            upstream = &mut dialling => Some(upstream),
-            () = std::future::ready(()) => None,
-        };
-        match at_once {
-            Some(upstream) => (client, upstream),
-            None => while_waited_for(client, drain, dialling).await,
-        }
+pub async fn while_waited_for<T>(
+    client: OwnedFd,
+    drain: &Drain,
+    dialling: impl Future<Output = Upstream<T>>,
+) -> (OwnedFd, Upstream<T>) {
+    let mut dialling = pin!(dialling);
+    // Most upstreams are near and answer before the client is worth watching.
+    let at_once = tokio::select! {
+        biased;
+        upstream = &mut dialling => Some(upstream),
+        () = std::future::ready(()) => None,
     };
-    Dialled {
-        client,
-        peer,
-        upstream,
+    match at_once {
+        Some(upstream) => (client, upstream),
+        None => watching(client, drain, dialling).await,
     }
 }
 
-type Upstream = Result<Socket, Outcome>;
+/// One attempt to connect to `at`, within `limit`.
+///
+/// # Errors
+///
+/// Gives what connect(2) said, or what kept it from being asked; `ETIMEDOUT` when `limit` is over.
+pub async fn attempt(at: &Peer, limit: Duration) -> Result<Socket, Errno> {
+    let connecting = async {
+        match at {
+            Peer::Ip(at) => tcp(*at).await,
+            Peer::Unix(path) => unix(path).await.map(|fd| Socket::new(fd, at.clone())),
+        }
+    };
+    timeout(limit, connecting)
+        .await
+        .unwrap_or(Err(Errno::TIMEDOUT))
+}
 
-async fn while_waited_for(
+async fn watching<T>(
     client: OwnedFd,
     drain: &Drain,
-    dialling: impl Future<Output = Upstream>,
-) -> (OwnedFd, Upstream) {
+    dialling: impl Future<Output = Upstream<T>>,
+) -> (OwnedFd, Upstream<T>) {
     let cut = async {
         drain.cut().await;
         Err(Outcome::relay(How::Drain))
@@ -118,69 +119,6 @@ async fn gone(client: &tokio::io::unix::AsyncFd<OwnedFd>) -> Outcome {
         }
         guard.clear_ready_matching(Ready::WRITABLE);
     }
-}
-
-async fn within(limit: Duration, to: &Address, peer: &mut Option<Peer>) -> Upstream {
-    let failed = |call, error: &io::Error| Outcome::failed(Side::Upstream, call, error);
-    match to {
-        Address::Ip(at) => {
-            *peer = Some(Peer::Ip(*at));
-            let socket = timeout(limit, tcp(*at)).await;
-            socket
-                .unwrap_or(Err(Errno::TIMEDOUT))
-                .map_err(|errno| failed("connect", &errno.into()))
-        }
-        Address::Unix(path) => {
-            let unix_peer = Peer::Unix(path.as_path().into());
-            *peer = Some(unix_peer.clone());
-            let socket = timeout(limit, unix(path))
-                .await
-                .unwrap_or(Err(Errno::TIMEDOUT));
-            let socket = socket.map_err(|errno| failed("connect", &errno.into()))?;
-            Ok(Socket::new(socket, unix_peer))
-        }
-        // Asked for with the address that it stands for.
-        Address::Original => Err(failed("connect", &Errno::DESTADDRREQ.into())),
-        Address::Name(host, port) => {
-            let deadline = Instant::now().checked_add(limit).unwrap_or_else(far);
-            let found = timeout_at(deadline, tokio::net::lookup_host((host.as_str(), *port))).await;
-            let found = match found {
-                Ok(Ok(found)) => found.collect::<Vec<_>>(),
-                Ok(Err(error)) => return Err(failed("resolve", &error)),
-                Err(_) => return Err(failed("resolve", &Errno::TIMEDOUT.into())),
-            };
-            let socket = first(&found, deadline, peer).await;
-            socket.map_err(|(call, error)| failed(call, &error))
-        }
-    }
-}
-
-/// Tries the addresses in order, each with its share of the time that is left, so that a dead one leaves some.
-async fn first(
-    found: &[SocketAddr],
-    deadline: Instant,
-    peer: &mut Option<Peer>,
-) -> Result<Socket, (&'static str, io::Error)> {
-    let mut last = ("resolve", io::ErrorKind::NotFound.into());
-    let mut left = u32::try_from(found.len()).unwrap_or(u32::MAX);
-    for at in found {
-        *peer = Some(Peer::Ip(*at));
-        let share = deadline.saturating_duration_since(Instant::now()) / left;
-        match timeout(share, tcp(*at))
-            .await
-            .unwrap_or(Err(Errno::TIMEDOUT))
-        {
-            Ok(socket) => return Ok(socket),
-            Err(errno) => last = ("connect", errno.into()),
-        }
-        left -= 1;
-    }
-    Err(last)
-}
-
-/// A deadline that nobody lives to see, for limits that no clock can hold.
-fn far() -> Instant {
-    Instant::now() + Duration::from_secs(30 * 365 * 24 * 3600)
 }
 
 async fn tcp(at: SocketAddr) -> Result<Socket, Errno> {

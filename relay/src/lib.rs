@@ -19,6 +19,8 @@ pub mod admin;
 
 pub mod accept;
 
+pub mod upstream;
+
 pub mod connect;
 
 pub mod pair;

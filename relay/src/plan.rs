@@ -3,8 +3,11 @@
 mod address;
 mod listen;
 mod route;
+mod upstream;
 
-use std::{collections::HashMap, fmt, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{
+    collections::HashMap, fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +15,7 @@ pub use self::{
     address::{Address, AddressError},
     listen::Door,
     route::{Limits, Route},
+    upstream::{Balance, Eject, Pool, Target, To, Upstream},
 };
 
 /// Everything a process forwards, and the rules for all of it.
@@ -25,6 +29,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Connections at once, of all routes together.
     pub max_connections: Option<NonZeroU32>,
+    /// Name servers to ask instead of the system's.
+    pub dns: Vec<SocketAddr>,
 }
 
 impl Plan {
@@ -52,7 +58,10 @@ impl Plan {
             if route.listen == Address::Original {
                 return Err(fault(RouteError::NoListener));
             }
-            if let (Address::Unix(_), Address::Original) = (&route.listen, &route.to) {
+            if route.to.is_original() && route.to.0.len() > 1 {
+                return Err(fault(RouteError::OriginalBesideOthers));
+            }
+            if let (Address::Unix(_), true) = (&route.listen, route.to.is_original()) {
                 return Err(fault(RouteError::NoOriginal(route.listen.clone())));
             }
             if route.door.is_picky()
@@ -61,10 +70,14 @@ impl Plan {
                 return Err(fault(RouteError::NoNetworks(route.listen.clone())));
             }
             if policy.choice == Choice::Only(EngineKind::Sockmap) {
-                for address in [&route.listen, &route.to] {
-                    if let Address::Unix(_) = address {
-                        return Err(fault(RouteError::SockmapNeedsTcp(address.clone())));
-                    }
+                let tos = route.to.0.iter().filter(|upstream| upstream.at.is_unix());
+                let listen = Target::Address(route.listen.clone());
+                let unix = tos
+                    .map(|to| &to.at)
+                    .chain(listen.is_unix().then_some(&listen))
+                    .next();
+                if let Some(Target::Address(unix)) = unix {
+                    return Err(fault(RouteError::SockmapNeedsTcp(unix.clone())));
                 }
             }
         }
@@ -73,6 +86,7 @@ impl Plan {
             policy,
             drain,
             max_connections: None,
+            dns: Vec::new(),
         })
     }
 }
@@ -147,6 +161,9 @@ pub enum RouteError {
     /// `original` is where clients go, not where they connect.
     #[error("listen cannot be original: give the address to which clients are redirected")]
     NoListener,
+    /// `original` leaves nothing to choose.
+    #[error("to cannot be original beside other upstreams: give it a route of its own")]
+    OriginalBesideOthers,
     /// Only TCP is redirected.
     #[error("to cannot be original for {0}: only TCP connections are redirected")]
     NoOriginal(Address),
@@ -227,7 +244,8 @@ mod tests {
     use super::*;
 
     fn route(listen: &str, to: &str) -> Route {
-        let (listen, to) = (listen.parse().unwrap(), to.parse().unwrap());
+        let listen = listen.parse().unwrap();
+        let to = To::from(to.parse::<Target>().unwrap());
         let name = format!("{listen} to {to}");
         Route {
             name,
@@ -235,6 +253,7 @@ mod tests {
             to,
             door: Door::default(),
             connect: Duration::from_secs(5),
+            pool: Pool::default(),
             limits: Limits::default(),
         }
     }

@@ -28,6 +28,7 @@ use crate::{
     plan::Plan,
     privileges::{self, Privileges},
     stats::books::{Books, Phase, Source},
+    upstream::Names,
 };
 
 /// Why nothing could be served.
@@ -77,6 +78,7 @@ pub async fn run(
         drain: drain.clone(),
         places: Places::new(plan.max_connections),
         ours: Ours::default(),
+        names: Names::new(plan.dns),
     };
     let mut listeners = Listeners::start(open, shared);
     let offered = engines.offered().map(|engine| engine.name());

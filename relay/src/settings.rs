@@ -2,6 +2,7 @@
 //!
 //! A flag and its key have one name: `--connect-timeout` and `connect-timeout`.
 
+mod to;
 mod values;
 
 use std::{num::NonZeroU32, time::Duration};
@@ -9,14 +10,17 @@ use std::{num::NonZeroU32, time::Duration};
 use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
-    plan::{Address, Door, Limits, Names, Plan, Policy, Route},
+    plan::{Address, Door, Eject, Limits, Names, Plan, Policy, Pool, Route, To},
     privileges::{Account, Keep, Wanted},
 };
 use serde::Deserialize;
 use toml::Spanned;
 
-use self::values::{Engine, LONGEST, Limit, LogFormat, Network};
 pub(crate) use self::values::{Level, Positive};
+use self::{
+    to::Tos,
+    values::{Balancing, Engine, LONGEST, Limit, LogFormat, Network, Server},
+};
 use crate::logs::{Format, Log};
 
 /// All that was given, by flags or by a file: the process's own settings, then the tables of a file.
@@ -45,6 +49,10 @@ pub(crate) struct Given {
     /// Capabilities not to give up with --user; without it, gives up all but these: none, or names with commas.
     #[arg(long, value_name = "NAMES")]
     keep_capabilities: Option<Keep>,
+    /// Asks this name server, as ip or ip:port, instead of those in /etc/resolv.conf; may be given several times.
+    /// /etc/hosts comes first in any case.
+    #[arg(long, value_name = "ADDR")]
+    dns: Option<Vec<Server>>,
     #[command(flatten)]
     #[merge(strategy = Merge::merge)]
     log: Logging,
@@ -101,6 +109,8 @@ impl Given {
             what: error.to_string(),
         })?;
         plan.max_connections = self.max_connections_total.and_then(NonZeroU32::new);
+        let servers = self.dns.unwrap_or_default().into_iter();
+        plan.dns = servers.map(|server| server.0).collect();
         let log = self.log.log();
         let privileges = Wanted {
             user: self.user,
@@ -162,10 +172,25 @@ pub(crate) struct Settings {
     listen: Option<Address>,
     /// Where their connections go.
     #[arg(skip)]
-    to: Option<Address>,
-    /// How long an upstream may take to resolve and accept; cannot be 0 or none [default: 5s].
+    to: Option<Tos>,
+    /// How one of several upstreams is chosen; all ways honour weights [default: round-robin].
+    #[arg(long, value_name = "WAY")]
+    balance: Option<Balancing>,
+    /// How long it may take until an upstream has accepted, names and all attempts included; cannot be 0 or none
+    /// [default: 5s].
     #[arg(long, value_name = "DURATION")]
     connect_timeout: Option<Positive>,
+    /// How long one attempt may take, where there are more upstreams or addresses to try [default: an equal share of
+    /// what is left of connect-timeout].
+    #[arg(long, value_name = "DURATION")]
+    attempt_timeout: Option<Positive>,
+    /// Leaves an upstream out after so many failed attempts in a row, unless it is the last usable one; 0 for never
+    /// [default: 3].
+    #[arg(long, value_name = "COUNT")]
+    eject_after: Option<u32>,
+    /// For how long it is left out [default: 10s].
+    #[arg(long, value_name = "DURATION")]
+    eject_for: Option<Positive>,
     /// Ends a connection without a byte for this long; 0 or none for never [default: none].
     #[arg(long, value_name = "DURATION")]
     idle_timeout: Option<Limit>,
@@ -195,10 +220,10 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// A route that says only where from and where to.
-    pub(crate) fn pair(listen: Address, to: Address) -> Self {
+    pub(crate) fn pair(listen: Address, to: impl Into<To>) -> Self {
         Self {
             listen: Some(listen),
-            to: Some(to),
+            to: Some(Tos(to.into())),
             ..Self::default()
         }
     }
@@ -207,7 +232,13 @@ impl Settings {
     fn route(mut self, defaults: &Self, names: &mut Names) -> Result<Route, String> {
         self.merge(defaults.clone());
         let listen = self.listen.ok_or("a route needs listen")?;
-        let to = self.to.ok_or("a route needs to")?;
+        let Tos(to) = self.to.ok_or("a route needs to")?;
+        let eject = Eject {
+            after: self.eject_after.unwrap_or(3),
+            period: self
+                .eject_for
+                .map_or(Duration::from_secs(10), |limit| limit.0),
+        };
         let door = Door::default();
         let networks = |given: Option<Vec<Network>>| {
             let given = given.unwrap_or_default().into_iter();
@@ -229,6 +260,11 @@ impl Settings {
             connect: self
                 .connect_timeout
                 .map_or(Duration::from_secs(5), |limit| limit.0),
+            pool: Pool {
+                balance: self.balance.unwrap_or(Balancing::RoundRobin).into(),
+                attempt: self.attempt_timeout.map(|limit| limit.0),
+                eject: (eject.after > 0).then_some(eject),
+            },
             limits: Limits {
                 idle: self.idle_timeout.and_then(Limit::or_never),
                 half_close: self.half_close_timeout.unwrap_or(hour).or_never(),

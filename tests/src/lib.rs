@@ -2,7 +2,7 @@
 //!
 //! A [`scenario`] is one thing that can happen to a connection, told once; [`matrix`] runs it under every engine. A
 //! [`topology`] says where the peers live, [`relay`] starts the binary and reads its log, a [`peer`] sends and checks
-//! [`payload`], [`census`] counts what must not leak, and [`needs`] says what a test cannot do without.
+//! [`payload`], [`dns`] names its upstreams, [`census`] counts what must not leak, and [`needs`] says what a test cannot do without.
 
 pub mod matrix;
 
@@ -27,6 +27,8 @@ pub mod peer;
 pub mod peers;
 
 pub mod payload;
+
+pub mod dns;
 
 pub mod patience;
 

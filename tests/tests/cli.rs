@@ -55,7 +55,7 @@ fn bad_usage_is_exit_code_2_and_one_line() -> Result<()> {
         ("", &["--listen", "--to"][..]),
         ("--listen 127.0.0.1:0", &["--listen", "--to"]),
         (
-            "--listen 127.0.0.1:0 --to 127.0.0.1:1 --to 127.0.0.1:2",
+            "--listen 127.0.0.1:0 --listen [::1]:0 --to 127.0.0.1:1 --to 127.0.0.1:2 --to 127.0.0.1:3",
             &["--listen", "--to"],
         ),
         ("--listen nonsense --to 127.0.0.1:1", &["--listen", "port"]),

@@ -1,7 +1,7 @@
-//! What dialling is held to.
+//! What an attempt and the wait for it are held to.
 
 use std::{
-    io::Read,
+    io::{self, Read},
     net::{Shutdown, TcpListener, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
 };
@@ -64,7 +64,18 @@ fn errno_of(outcome: Outcome) -> (By, &'static str, i32) {
     }
 }
 
-async fn fails(to: Address, limit: Duration) -> Outcome {
+struct Dialled {
+    upstream: Result<Socket, Outcome>,
+}
+
+async fn dial(client: OwnedFd, to: &Peer, limit: Duration, drain: &Drain) -> Dialled {
+    let failed = |errno: Errno| Outcome::failed(Side::Upstream, "connect", &errno.into());
+    let dialling = async { attempt(to, limit).await.map_err(failed) };
+    let (_client, upstream) = while_waited_for(client, drain, dialling).await;
+    Dialled { upstream }
+}
+
+async fn fails(to: Peer, limit: Duration) -> Outcome {
     let (_near, far) = client();
     let dialled = dial(far, &to, limit, &Drain::new()).await;
     dialled.upstream.unwrap_err()
@@ -75,9 +86,8 @@ async fn an_upstream_is_connected_armed_and_tuned() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let (_near, far) = client();
-    let dialled = dial(far, &Address::Ip(at), HOUR, &Drain::new()).await;
+    let dialled = dial(far, &Peer::Ip(at), HOUR, &Drain::new()).await;
     let socket = dialled.upstream.unwrap();
-    assert_eq!(dialled.peer, Some(Peer::Ip(at)));
     assert_eq!(socket.peer, Peer::Ip(at));
     assert!(sockopt::tcp_nodelay(&socket).unwrap());
     assert!(sockopt::socket_keepalive(&socket).unwrap());
@@ -92,14 +102,13 @@ async fn an_upstream_is_connected_armed_and_tuned() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_refused_and_named() {
+async fn nobody_there_is_refused() {
     // Bound and not listening: nobody else gets the port meanwhile.
     let silent = stream(AddressFamily::INET).unwrap();
     net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let at = SocketAddr::try_from(net::getsockname(&silent).unwrap()).unwrap();
     let (_near, far) = client();
-    let dialled = dial(far, &Address::Ip(at), HOUR, &Drain::new()).await;
-    assert_eq!(dialled.peer, Some(Peer::Ip(at)));
+    let dialled = dial(far, &Peer::Ip(at), HOUR, &Drain::new()).await;
     let expected = (By::Upstream, "connect", libc::ECONNREFUSED);
     assert_eq!(errno_of(dialled.upstream.unwrap_err()), expected);
 }
@@ -107,46 +116,16 @@ async fn nobody_there_is_refused_and_named() {
 #[tokio::test]
 async fn a_silent_upstream_runs_into_the_deadline() {
     let deaf = Deaf::new();
-    let outcome = fails(Address::Ip(deaf.at), SOON).await;
+    let outcome = fails(Peer::Ip(deaf.at), SOON).await;
     let expected = (By::Upstream, "connect", libc::ETIMEDOUT);
     assert_eq!(errno_of(outcome), expected);
-}
-
-#[tokio::test]
-async fn a_name_without_an_address_fails_to_resolve() {
-    let outcome = fails(Address::Name("no-such-host.invalid".into(), 1), HOUR).await;
-    let (by, call, _errno) = errno_of(outcome);
-    assert_eq!((by, call), (By::Upstream, "resolve"));
-}
-
-#[tokio::test]
-async fn a_name_is_resolved_and_dialled() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (_near, far) = client();
-    // Where localhost is ::1 as well, that one refuses and the next is tried.
-    let to = Address::Name("localhost".into(), port);
-    let dialled = dial(far, &to, HOUR, &Drain::new()).await;
-    dialled.upstream.unwrap();
-}
-
-#[tokio::test]
-async fn a_dead_address_leaves_time_for_the_next() {
-    let deaf = Deaf::new();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let live = listener.local_addr().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(4);
-    let mut peer = None;
-    let socket = first(&[deaf.at, live], deadline, &mut peer).await.unwrap();
-    assert_eq!(socket.peer, Peer::Ip(live));
-    assert_eq!(peer, Some(Peer::Ip(live)));
 }
 
 #[tokio::test]
 async fn a_client_that_resets_ends_the_dial() {
     let deaf = Deaf::new();
     let (near, far) = client();
-    let to = Address::Ip(deaf.at);
+    let to = Peer::Ip(deaf.at);
     let drain = Drain::new();
     let dialling = dial(far, &to, HOUR, &drain);
     let reset = async {
@@ -164,7 +143,7 @@ async fn a_client_that_has_only_said_all_still_waits() {
     let deaf = Deaf::new();
     let (near, far) = client();
     near.shutdown(Shutdown::Write).unwrap();
-    let dialled = dial(far, &Address::Ip(deaf.at), SOON, &Drain::new()).await;
+    let dialled = dial(far, &Peer::Ip(deaf.at), SOON, &Drain::new()).await;
     let expected = (By::Upstream, "connect", libc::ETIMEDOUT);
     assert_eq!(errno_of(dialled.upstream.unwrap_err()), expected);
 }
@@ -175,7 +154,7 @@ async fn a_unix_client_that_hangs_up_ends_the_dial() {
     let (near, far) = UnixStream::pair().unwrap();
     far.set_nonblocking(true).unwrap();
     drop(near);
-    let dialled = dial(far.into(), &Address::Ip(deaf.at), HOUR, &Drain::new()).await;
+    let dialled = dial(far.into(), &Peer::Ip(deaf.at), HOUR, &Drain::new()).await;
     let outcome = dialled.upstream.unwrap_err();
     assert_eq!((outcome.by, outcome.how), (By::Client, How::Reset));
 }
@@ -184,7 +163,7 @@ async fn a_unix_client_that_hangs_up_ends_the_dial() {
 async fn a_cut_ends_the_dial() {
     let deaf = Deaf::new();
     let (_near, far) = client();
-    let to = Address::Ip(deaf.at);
+    let to = Peer::Ip(deaf.at);
     let drain = Drain::new();
     let live = drain.live();
     let dialling = async {
@@ -205,7 +184,7 @@ async fn a_full_unix_backlog_is_waited_for() {
     let listener = UnixListener::bind(&path).unwrap();
     net::listen(&listener, 0).unwrap();
     let _fills_the_backlog = UnixStream::connect(&path).unwrap();
-    let to = Address::Unix(path.clone());
+    let to = Peer::Unix(path.as_path().into());
     let outcome = fails(to.clone(), SOON).await;
     let expected = (By::Upstream, "connect", libc::ETIMEDOUT);
     assert_eq!(errno_of(outcome), expected);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, Door};
+use super::{Address, Door, Pool, To};
 
 /// One listener and where its connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,11 +12,13 @@ pub struct Route {
     /// Where clients connect.
     pub listen: Address,
     /// Where their connections are forwarded to.
-    pub to: Address,
+    pub to: To,
     /// Who may connect, and how many.
     pub door: Door,
-    /// How long to wait for the upstream to accept.
+    /// How long a dial may take, whoever is tried in that time.
     pub connect: Duration,
+    /// How upstreams are chosen, and when one is left out.
+    pub pool: Pool,
     /// When a connection without traffic is ended.
     pub limits: Limits,
 }

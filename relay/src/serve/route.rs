@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use crate::{
     accept::{Acceptor, Astray, Ours},
     close::{How, Outcome},
-    connect::{self, Dialled},
     drain::{Drain, Live, Places},
     engine::{Connection, Engines},
     pair::{Pair, Peer, Socket},
     plan::{Address, Route},
     stats::{books::Books, record::Record, tally::Tally},
+    upstream::{Dialled, Names, Upstreams},
 };
 
 /// What all routes share.
@@ -26,12 +26,14 @@ pub(super) struct Shared {
     pub(super) places: Places,
     /// Where relay itself is.
     pub(super) ours: Ours,
+    pub(super) names: Names,
 }
 
 /// What every connection of a route needs.
 pub(super) struct Stages {
     tally: Arc<Tally>,
     pub(super) route: Route,
+    upstreams: Upstreams,
     shared: Shared,
 }
 
@@ -39,6 +41,7 @@ impl Stages {
     pub(super) fn new(route: Route, shared: &Shared) -> Arc<Self> {
         Arc::new(Self {
             tally: shared.books.tally(&route.name),
+            upstreams: Upstreams::start(&route, &shared.names),
             route,
             shared: shared.clone(),
         })
@@ -51,7 +54,7 @@ impl Stages {
 
     /// Where the client wanted to go, on a route to there.
     fn original(&self, client: &Socket) -> Result<Option<Address>, Outcome> {
-        let (Address::Original, Peer::Ip(from)) = (&self.route.to, &client.peer) else {
+        let (true, Peer::Ip(from)) = (self.route.to.is_original(), &client.peer) else {
             return Ok(None);
         };
         let transparent = self.route.door.transparent;
@@ -134,6 +137,7 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
 async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
     let Stages {
         route,
+        upstreams,
         shared: Shared { engines, drain, .. },
         ..
     } = &*stages;
@@ -142,23 +146,23 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
         Ok(original) => original,
         Err(outcome) => return record.end(outcome),
     };
-    let to = original.as_ref().unwrap_or(&route.to);
     let Dialled {
         client: fd,
         peer,
         upstream,
-    } = Box::pin(connect::dial(client.fd, to, route.connect, drain)).await;
+    } = Box::pin(upstreams.dial(client.fd, &client.peer, original.as_ref(), drain)).await;
     if let Some(peer) = peer {
         record.dialled(peer);
     }
     let client = Socket::new(fd, client.peer);
     match upstream {
-        Ok(upstream) => {
+        Ok((upstream, taken)) => {
             if original.is_some()
                 && let Err(outcome) = stages.not_itself(&client, &upstream, &mut live)
             {
                 return record.end(outcome);
             }
+            record.taken(taken);
             let connection = Connection {
                 pair: Pair { client, upstream },
                 limits: route.limits,

@@ -1,10 +1,14 @@
 //! Values as typed, in flags and in files alike.
 
-use std::{net::IpAddr, str::FromStr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::ValueEnum as _;
 use ipnet::IpNet;
-use relay::plan::{Choice, EngineKind};
+use relay::plan::{Balance, Choice, EngineKind};
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 use tracing::level_filters::LevelFilter;
@@ -36,6 +40,47 @@ impl From<Engine> for Choice {
             Engine::Splice => Self::Only(EngineKind::Splice),
             Engine::Copy => Self::Only(EngineKind::Copy),
         }
+    }
+}
+
+/// How one of several upstreams is chosen.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Balancing {
+    /// Each in turn.
+    RoundRobin,
+    /// The one with the fewest live connections.
+    LeastConnections,
+    /// Of two taken at random, the one with fewer live connections.
+    RandomTwo,
+    /// Always the same one for a client's address; when it fails, only its own clients move.
+    SourceHash,
+}
+
+impl From<Balancing> for Balance {
+    fn from(balancing: Balancing) -> Self {
+        match balancing {
+            Balancing::RoundRobin => Self::RoundRobin,
+            Balancing::LeastConnections => Self::LeastConnections,
+            Balancing::RandomTwo => Self::RandomTwo,
+            Balancing::SourceHash => Self::SourceHash,
+        }
+    }
+}
+
+/// A name server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Server(pub(crate) SocketAddr);
+
+impl FromStr for Server {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let with_port = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
+        let server = text.parse().or_else(|_| with_port());
+        server
+            .map(Self)
+            .map_err(|_| "a name server is written ip, ip:port or [v6]:port")
     }
 }
 

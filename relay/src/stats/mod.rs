@@ -3,6 +3,7 @@
 pub mod books;
 pub mod card;
 pub mod declines;
+pub mod gauge;
 pub mod meter;
 pub mod record;
 pub mod registry;

@@ -13,7 +13,7 @@ use crate::{
     decline::Why,
     pair::{Direction, Peer},
     plan::EngineKind,
-    stats::{books::Books, card::Card, meter::Meter, tally::Tally},
+    stats::{books::Books, card::Card, gauge::Raised, meter::Meter, tally::Tally},
 };
 
 /// What is written down about a connection while it lives. Dropping it writes it.
@@ -21,6 +21,8 @@ pub struct Record {
     card: Arc<Card>,
     /// Where the card is kept.
     key: usize,
+    /// Counts it among the live ones of its upstream.
+    at_upstream: Option<Raised>,
     declined: Vec<Declined>,
     outcome: Option<Outcome>,
     books: Arc<Books>,
@@ -49,6 +51,7 @@ impl Record {
         Self {
             card,
             key,
+            at_upstream: None,
             declined: Vec::new(),
             outcome: None,
             books,
@@ -64,6 +67,11 @@ impl Record {
     /// The upstream that is dialled.
     pub fn dialled(&mut self, upstream: Peer) {
         self.card.peers().upstream = Some(upstream);
+    }
+
+    /// The upstream took it, where it counts until it ends.
+    pub fn taken(&mut self, at_upstream: Raised) {
+        self.at_upstream = Some(at_upstream);
     }
 
     /// `engine` gave the connection back; counted, and logged when it is the first with this reason.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Finding, imports, source::Source};
 
 /// The rows, lowest first. Modules of a row that is not `blind` may import each other, though not in a circle.
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 7] = [
     Row::new(&["sys"]),
     Row::new(&["pair", "close", "plan", "decline"]),
     Row::new(&["probe", "notify", "privileges", "drain", "stats"]),
@@ -13,6 +13,7 @@ const ROWS: [Row; 6] = [
         modules: &["accept", "connect", "engine"],
         blind: true,
     },
+    Row::new(&["upstream"]),
     Row::new(&["serve", "admin"]),
     Row::new(&[
         "cli", "settings", "config", "main", "ask", "desk", "status", "top", "logs", "check",

@@ -1,0 +1,163 @@
+//! One upstream as the plan has it, and the endpoints that it has now.
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{Notify, watch};
+
+use super::{
+    endpoint::{Endpoint, Place},
+    names::Names,
+};
+use crate::plan::{Address, Target, Upstream};
+
+/// Added to the rank of backups: above what any SRV record can say.
+const BACKUP: u32 = 1 << 16;
+
+/// How soon a name is asked for again, whatever its answer says of itself. After the longest time, an answer that is
+/// still good comes from the resolver's own store, unless its files have changed.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The longest pause after a question without an answer; the first is the shortest of [`AGAIN`], doubled each time.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// An upstream and its endpoints.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) upstream: Upstream,
+    known: watch::Sender<Known>,
+    /// A client waits for the first address.
+    wanted: Notify,
+}
+
+/// What a name stands for, as far as is known.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    endpoints: Arc<[Arc<Endpoint>]>,
+    /// Why the last question had no answer.
+    fault: Option<Arc<io::Error>>,
+    /// How many questions have been asked and answered, or not.
+    asked: u64,
+}
+
+impl Entry {
+    pub(super) fn new(upstream: Upstream) -> Self {
+        let place = upstream.at.fixed().map(|at| Place::of(at, &upstream));
+        let entry = Self {
+            known: watch::Sender::default(),
+            wanted: Notify::new(),
+            upstream,
+        };
+        if let Some(place) = place {
+            entry.is_at(vec![place]);
+        }
+        entry
+    }
+
+    /// Whether its addresses have to be asked for.
+    pub(super) fn is_name(&self) -> bool {
+        matches!(
+            self.upstream.at,
+            Target::Address(Address::Name(..)) | Target::Srv(_)
+        )
+    }
+
+    pub(super) fn endpoints(&self) -> Arc<[Arc<Endpoint>]> {
+        self.known.borrow().endpoints.clone()
+    }
+
+    /// Why its name could not be resolved the last time.
+    pub(super) fn fault(&self) -> Option<Arc<io::Error>> {
+        self.known.borrow().fault.clone()
+    }
+
+    /// Its endpoints, as soon as there are any, or why there are none.
+    pub(super) async fn resolved(&self) -> Result<Arc<[Arc<Endpoint>]>, Arc<io::Error>> {
+        let mut known = self.known.subscribe();
+        let asked = known.borrow().asked;
+        self.wanted.notify_one();
+        let answered = |known: &Known| known.asked > asked || !known.endpoints.is_empty();
+        let Ok(known) = known.wait_for(answered).await else {
+            return Err(Arc::new(io::ErrorKind::NotFound.into()));
+        };
+        match &known.fault {
+            Some(fault) if known.endpoints.is_empty() => Err(fault.clone()),
+            _ => Ok(known.endpoints.clone()),
+        }
+    }
+
+    /// Keeps up with what its name stands for, for ever. The last good answer stands while there is no other.
+    pub(super) async fn follow(&self, route: &str, names: &Names) {
+        let mut retry = AGAIN.0;
+        loop {
+            let pause;
+            match names.places(&self.upstream).await {
+                Ok(answer) => {
+                    let good = answer.until.saturating_duration_since(Instant::now());
+                    self.answered(answer.places, route);
+                    (pause, retry) = (good.clamp(AGAIN.0, AGAIN.1), AGAIN.0);
+                }
+                Err(error) => {
+                    self.unanswered(error, route);
+                    (pause, retry) = (retry, (retry * 2).min(RETRY));
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => (),
+                () = self.wanted.notified(), if self.endpoints().is_empty() => (),
+            }
+        }
+    }
+
+    fn answered(&self, places: Vec<Place>, route: &str) {
+        if self.fault().is_some() {
+            tracing::info!(route, upstream = %self.upstream, "name resolves again");
+        }
+        let before = self.endpoints();
+        if self.is_at(places) && !before.is_empty() {
+            let now = Vec::from_iter(self.endpoints().iter().map(|one| one.place.at.to_string()));
+            tracing::info!(route, upstream = %self.upstream, addresses = now.join(","), "name has other addresses");
+        }
+    }
+
+    fn unanswered(&self, error: io::Error, route: &str) {
+        if self.fault().is_none() {
+            let kept = self.endpoints().len();
+            tracing::warn!(route, upstream = %self.upstream, %error, kept, "name does not resolve; its last addresses are kept");
+        }
+        self.known.send_modify(|known| {
+            known.fault = Some(Arc::new(error));
+            known.asked += 1;
+        });
+    }
+
+    /// Takes note of where it is now; says whether that has changed. An endpoint that is still there stays as it is.
+    fn is_at(&self, places: Vec<Place>) -> bool {
+        let before = self.endpoints();
+        let mut endpoints: Vec<Arc<Endpoint>> = Vec::with_capacity(places.len());
+        for mut place in places {
+            if self.upstream.backup {
+                place.rank += BACKUP;
+            }
+            if endpoints.iter().any(|one| one.place == place) {
+                continue;
+            }
+            let same = before.iter().find(|one| one.place == place).cloned();
+            endpoints.push(same.unwrap_or_else(|| Arc::new(Endpoint::new(place))));
+        }
+        // Servers give the addresses in another order each time.
+        let stays = |one: &Arc<Endpoint>| before.iter().any(|other| Arc::ptr_eq(one, other));
+        let changed = endpoints.len() != before.len() || !endpoints.iter().all(stays);
+        self.known.send_modify(|known| {
+            if changed {
+                known.endpoints = endpoints.into();
+            }
+            known.fault = None;
+            known.asked += 1;
+        });
+        changed
+    }
+}
