@@ -12,6 +12,8 @@ pub const FLOWS: &str = "FLOWS";
 pub const EVENTS: &str = "EVENTS";
 /// Global: where `write_seq` is in the kernel's `struct tcp_sock`, bytes.
 pub const WRITE_SEQ: &str = "WRITE_SEQ";
+/// Global: where `copied_seq` is in the kernel's `struct tcp_sock`, bytes.
+pub const COPIED_SEQ: &str = "COPIED_SEQ";
 /// Global: where `sk_wmem_queued` is in the kernel's `struct sock`, bytes.
 pub const WMEM_QUEUED: &str = "WMEM_QUEUED";
 /// Global: where `sk_sndbuf` is in the kernel's `struct sock`, bytes.

@@ -1,4 +1,5 @@
-//! How far the target has come, and how much more it can take.
+//! What the kernel tells of a socket in the map: how far a target has come, how much more it can take, and where the
+//! reading of a source stands.
 
 use core::ptr;
 
@@ -8,7 +9,7 @@ use aya_ebpf::{
 };
 use relay_common::flow::{BACKLOG_BUDGET, BASED, FAULT_NO_PEER, Flow, peer};
 
-use crate::maps::{SNDBUF, SOCKS, WMEM_QUEUED, WRITE_SEQ};
+use crate::maps::{COPIED_SEQ, SNDBUF, SOCKS, WMEM_QUEUED, WRITE_SEQ};
 
 /// Cost that the target of the flow from `slot` can still take at once; 0 without a target.
 ///
@@ -28,6 +29,14 @@ pub fn room(flow: *mut Flow, slot: u32) -> u32 {
         .saturating_sub(target.wmem_queued)
         .saturating_sub(owed);
     if free < budget { free } else { budget }
+}
+
+/// The sequence number of the first byte that nobody has read from the socket in `slot`; only before its first verdict,
+/// as later ones move ahead of what the kernel notes.
+#[inline(always)]
+pub fn unread(slot: u32) -> Option<u32> {
+    // SAFETY: `ask` gives a live socket, and COPIED_SEQ is a global of this object.
+    ask(slot, |tcp| unsafe { field(tcp, &raw const COPIED_SEQ) })
 }
 
 /// The cost of what the target has not written yet, not too small by a byte and too large by one generation at most.
@@ -66,35 +75,41 @@ struct Target {
 }
 
 impl Target {
-    /// Reads the socket in `slot`. Minimum kernel version: 5.9, for the look-up in a sockmap and `bpf_skc_to_tcp_sock`.
+    /// Reads the socket in `slot`.
     #[inline(always)]
     fn look(slot: u32) -> Option<Self> {
-        // SAFETY: SOCKS is a map of this object and `slot` its key; the socket is released on every path below.
-        let socket = unsafe {
-            bpf_map_lookup_elem(
-                (&raw const SOCKS).cast_mut().cast(),
-                (&raw const slot).cast(),
-            )
-        };
-        if socket.is_null() {
-            return None;
-        }
-        // SAFETY: `socket` is a live, referenced socket until it is released; the reads go through
-        // bpf_probe_read_kernel, which fails rather than faults.
-        unsafe {
-            let tcp = bpf_skc_to_tcp_sock(socket).cast::<u8>();
-            let target = if tcp.is_null() {
-                None
-            } else {
-                Some(Self {
-                    write_seq: field(tcp, &raw const WRITE_SEQ),
-                    wmem_queued: field(tcp, &raw const WMEM_QUEUED),
-                    sndbuf: field(tcp, &raw const SNDBUF),
-                })
-            };
-            bpf_sk_release(socket.cast::<bpf_sock>().cast());
-            target
-        }
+        // SAFETY: `ask` gives a live socket, and the offsets are globals of this object.
+        ask(slot, |tcp| unsafe {
+            Self {
+                write_seq: field(tcp, &raw const WRITE_SEQ),
+                wmem_queued: field(tcp, &raw const WMEM_QUEUED),
+                sndbuf: field(tcp, &raw const SNDBUF),
+            }
+        })
+    }
+}
+
+/// What `read` makes of the `struct tcp_sock` of the socket in `slot`. Minimum kernel version: 5.9, for the look-up in a
+/// sockmap and `bpf_skc_to_tcp_sock`.
+#[inline(always)]
+fn ask<T>(slot: u32, read: impl FnOnce(*const u8) -> T) -> Option<T> {
+    // SAFETY: SOCKS is a map of this object and `slot` its key; the socket is released on every path below.
+    let socket = unsafe {
+        bpf_map_lookup_elem(
+            (&raw const SOCKS).cast_mut().cast(),
+            (&raw const slot).cast(),
+        )
+    };
+    if socket.is_null() {
+        return None;
+    }
+    // SAFETY: `socket` is a live, referenced socket until it is released; `read` goes through bpf_probe_read_kernel,
+    // which fails rather than faults.
+    unsafe {
+        let tcp = bpf_skc_to_tcp_sock(socket).cast::<u8>();
+        let answer = if tcp.is_null() { None } else { Some(read(tcp)) };
+        bpf_sk_release(socket.cast::<bpf_sock>().cast());
+        answer
     }
 }
 

@@ -27,6 +27,10 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 #[unsafe(no_mangle)]
 pub static WRITE_SEQ: u32 = 0;
 
+/// Offset of `copied_seq` in the kernel's `struct tcp_sock`.
+#[unsafe(no_mangle)]
+pub static COPIED_SEQ: u32 = 0;
+
 /// Offset of `sk_wmem_queued` in the kernel's `struct sock`.
 #[unsafe(no_mangle)]
 pub static WMEM_QUEUED: u32 = 0;

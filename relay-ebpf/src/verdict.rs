@@ -10,8 +10,8 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::error;
 use relay_common::flow::{
-    BEGUN, CREDIT, FAULT_NO_SEQUENCE, FAULT_NOT_REDIRECTED, FAULT_NOT_TRIMMED, FAULT_RING_FULL,
-    Flow, OPEN, cost, peer,
+    BEGUN, CREDIT, FAULT_NO_BEGINNING, FAULT_NO_SEQUENCE, FAULT_NOT_REDIRECTED, FAULT_NOT_TRIMMED,
+    FAULT_RING_FULL, Flow, OPEN, cost, peer,
 };
 
 use crate::{
@@ -30,7 +30,7 @@ pub fn judge(context: &SkBuffContext) -> u32 {
     let Some((flow, slot)) = record(context) else {
         return SK_PASS;
     };
-    let length = fresh(context, flow);
+    let length = fresh(context, flow, slot);
     if length == 0 {
         return SK_DROP;
     }
@@ -52,8 +52,11 @@ fn record(context: &SkBuffContext) -> Option<(*mut Flow, u32)> {
 
 /// TCP queues a segment whose head it has already received as it came, and leaves the overlap to its reader, which is
 /// this program: without the cut, bytes would be delivered twice. Gives the length that is new.
+///
+/// What comes first may likewise begin with bytes that were read before the socket entered the map: a segment read in
+/// part, or one that repeats them.
 #[inline(always)]
-fn fresh(context: &SkBuffContext, flow: *mut Flow) -> u32 {
+fn fresh(context: &SkBuffContext, flow: *mut Flow, slot: u32) -> u32 {
     let length = context.len();
     // SAFETY: `flow` is an element of FLOWS; only this program writes its judged half, under the source's lock.
     let judged = unsafe { &mut (*flow).judged };
@@ -64,10 +67,19 @@ fn fresh(context: &SkBuffContext, flow: *mut Flow) -> u32 {
         judged.faults |= FAULT_NO_SEQUENCE;
         return length;
     }
+    if judged.flags & BEGUN == 0 {
+        judged.flags |= BEGUN;
+        judged.next_seq = match backlog::unread(slot) {
+            Some(unread) => unread,
+            None => {
+                judged.faults |= FAULT_NO_BEGINNING;
+                seq
+            }
+        };
+    }
     let overlap = judged.next_seq.wrapping_sub(seq);
     let next_seq = seq.wrapping_add(length);
-    if judged.flags & BEGUN == 0 || overlap as i32 <= 0 {
-        judged.flags |= BEGUN;
+    if overlap as i32 <= 0 {
         judged.next_seq = next_seq;
         return length;
     }

@@ -39,16 +39,19 @@ pub struct Socket {
     pub peer: Peer,
     /// It is in the sockmap although another engine carries it: readable with recv(2), never with splice(2).
     pub mapped: bool,
+    /// Bytes that were read from it before an engine took it: a greeting, which is relay's own.
+    pub read: u64,
 }
 
 impl Socket {
-    /// A socket that is in no map.
+    /// A socket that is in no map, and from which nothing was read.
     #[must_use]
     pub fn new(fd: OwnedFd, peer: Peer) -> Self {
         Self {
             fd,
             peer,
             mapped: false,
+            read: 0,
         }
     }
 

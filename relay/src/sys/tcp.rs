@@ -95,6 +95,19 @@ pub(crate) fn written(socket: impl AsFd) -> io::Result<u64> {
     Ok(acknowledged + unacknowledged(&socket)?)
 }
 
+/// The same, and right: for a socket that nobody writes to meanwhile.
+pub(crate) fn written_so_far(socket: impl AsFd) -> io::Result<u64> {
+    let mut acknowledged = info(&socket)?.bytes_acked;
+    loop {
+        let unacknowledged = unacknowledged(&socket)?;
+        // What was written is finite, and so is how often this finds that more of it was acknowledged.
+        match info(&socket)?.bytes_acked {
+            same if same == acknowledged => return Ok(acknowledged + unacknowledged),
+            more => acknowledged = more,
+        }
+    }
+}
+
 /// Runs the socket's data-ready hook over what is in its receive queue, by setting `SO_RCVLOWAT` to what it is.
 ///
 /// The call takes the socket lock, so it also orders the caller's memory against the verdicts before and after it.

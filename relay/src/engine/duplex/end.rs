@@ -17,6 +17,7 @@ use crate::{
 pub(super) struct End {
     pub(super) poll: AsyncFd<OwnedFd>,
     pub(super) mapped: bool,
+    pub(super) read: u64,
     peer: Peer,
 }
 
@@ -46,13 +47,31 @@ pub(super) fn release([client, upstream]: [End; 2]) -> Pair {
 
 impl End {
     fn open(socket: Socket) -> Result<Self, (Socket, io::Error)> {
-        let Socket { fd, peer, mapped } = socket;
+        let Socket {
+            fd,
+            peer,
+            mapped,
+            read,
+        } = socket;
         // An urgent byte would be lost to recv(2), and is in the stream for the sockmap. So that no engine loses it, it
         // is in the stream for all of them. Unix sockets have none, and may refuse.
         let _ = sockopt::set_socket_oobinline(&fd, true);
         match reactor::register(fd) {
-            Ok(poll) => Ok(Self { poll, mapped, peer }),
-            Err((fd, error)) => Err((Socket { fd, peer, mapped }, error)),
+            Ok(poll) => Ok(Self {
+                poll,
+                mapped,
+                read,
+                peer,
+            }),
+            Err((fd, error)) => Err((
+                Socket {
+                    fd,
+                    peer,
+                    mapped,
+                    read,
+                },
+                error,
+            )),
         }
     }
 
@@ -61,6 +80,7 @@ impl End {
             fd: self.poll.into_inner(),
             peer: self.peer,
             mapped: self.mapped,
+            read: self.read,
         }
     }
 

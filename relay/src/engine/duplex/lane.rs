@@ -211,7 +211,7 @@ const GONE: Fault = Fault {
 /// limit. recv(2) looks at that queue and at the FIN, not at what the worker still has. The kernel counts the FIN as a
 /// byte. A socket that cannot say is believed.
 fn misses_bytes(source: &End, taken: u64) -> bool {
-    tcp::info(source).is_ok_and(|info| info.bytes_received > taken + 1)
+    tcp::info(source).is_ok_and(|info| info.bytes_received > source.read + taken + 1)
 }
 
 /// The wait for bytes that [`misses_bytes`] found missing. The kernel announces them to nobody once the FIN is there.

@@ -76,6 +76,7 @@ impl Carried {
 
     /// Gives the connection back before its gates were opened. Its sockets stay in the map until they close.
     pub(super) fn leave(self) -> Box<Connection> {
+        judge_unread(&self.connection, &Side::BOTH);
         let mut connection = self.connection;
         connection.pair.client.mapped = true;
         connection.pair.upstream.mapped = true;
@@ -243,6 +244,15 @@ impl Carried {
         connection.end(outcome);
         drop(names);
         drop(lease);
+    }
+}
+
+/// Runs the program over what lies in sockets that stay in the map without a name: without a name it cannot cut off what
+/// was read of a segment before.
+pub(super) fn judge_unread(connection: &Connection, sides: &[Side]) {
+    for side in sides {
+        // It fails only on a socket that reports an error, and whoever reads from that hears of it.
+        let _ = tcp::kick(connection.pair.socket(*side));
     }
 }
 

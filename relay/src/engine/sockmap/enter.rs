@@ -6,7 +6,7 @@ use relay_common::flow::OPEN;
 use rustix::{io::Errno, net::sockopt};
 
 use super::{
-    carried::{Base, Carried, Names},
+    carried::{Base, Carried, Names, judge_unread},
     slots::{Lease, Slots},
 };
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
 /// How many slots to try: one can still be held by a socket that another engine carries to its end.
 const TRIES: usize = 4;
 
-/// Puts the sockets of `connection` into the map, their gates closed. Nothing may have been read from them (the program
-/// gets whole segments, also partly read ones), and nothing is redirected until [`open`].
+/// Puts the sockets of `connection` into the map, their gates closed; nothing is redirected until [`open`]. The program
+/// gets whole segments, also one of which a part was read before, and cuts that off.
 pub(super) fn enter(
     base: &Arc<Base>,
     slots: &Arc<Slots>,
@@ -80,7 +80,8 @@ pub(super) fn open(carried: &Carried) {
     }
 }
 
-/// Checks what needs no insert to be known, and gives what was written to the socket so far.
+/// Checks what needs no insert to be known, and gives what was written to the socket so far, which is also what no
+/// acknowledgement of a greeting may change.
 fn fit(connection: &Connection, side: Side) -> Result<u64, Why> {
     let socket = connection.pair.socket(side);
     if !socket.is_tcp() {
@@ -97,7 +98,7 @@ fn fit(connection: &Connection, side: Side) -> Result<u64, Why> {
     sockopt::set_socket_oobinline(socket, true).map_err(|errno| failed(errno.into()))?;
     // The program asks for room in the send buffer; that room must be all that a send needs.
     tcp::ignore_notsent_lowat(socket).map_err(failed)?;
-    tcp::written(socket).map_err(failed)
+    tcp::written_so_far(socket).map_err(failed)
 }
 
 enum Refusal {
@@ -125,6 +126,7 @@ fn insert(base: &Arc<Base>, connection: &Connection, lease: &Lease) -> Result<Na
             .kernel
             .insert(lease.slot(side.index()), rustix::fd::AsFd::as_fd(socket))
         {
+            judge_unread(connection, &inserted);
             return Err(refused(side, error, inserted));
         }
         inserted.push(side);

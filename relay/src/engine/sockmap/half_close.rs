@@ -11,7 +11,7 @@ use crate::{
 
 /// Passes on the FIN of `direction` if all that came before it is with the target's socket; false while it is not.
 ///
-/// Nothing was read from the source before it entered the map, so the bytes it has received since its beginning, less
+/// The bytes that the source has received since its beginning, less those that were read before it entered the map and
 /// the FIN that TCP counts as one, are those that the program must have judged.
 pub(super) fn pass_on(carried: &Carried, direction: Direction) -> Result<bool, Outcome> {
     let (from, to) = (direction.from(), direction.to());
@@ -22,15 +22,15 @@ pub(super) fn pass_on(carried: &Carried, direction: Direction) -> Result<bool, O
         return Ok(false);
     }
     let flow = carried.flow(direction);
-    let judged = flow.redirected() + flow.passed();
-    if judged >= info.bytes_received {
+    let seen = source.read + flow.redirected() + flow.passed();
+    if seen >= info.bytes_received {
         // The connection is gone, and there was no FIN.
         return Err(Outcome {
             by: By::from(from),
             how: How::Reset,
         });
     }
-    if judged + 1 < info.bytes_received {
+    if seen + 1 < info.bytes_received {
         tcp::kick(source).map_err(failed)?;
         return Ok(false);
     }

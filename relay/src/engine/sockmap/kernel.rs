@@ -48,6 +48,7 @@ impl Kernel {
             .map_max_entries(names::EVENTS, ring_bytes(slots))
             .override_global(names::WRITE_SEQ, &offsets.write_seq, true)
             .override_global(names::WMEM_QUEUED, &offsets.wmem_queued, true)
+            .override_global(names::COPIED_SEQ, &offsets.copied_seq, true)
             .override_global(names::SNDBUF, &offsets.sndbuf, true)
             .load(OBJECT)
             .map_err(|error| Missing::from_chain("creating the BPF maps", &error))?;

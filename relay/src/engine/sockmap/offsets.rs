@@ -10,6 +10,8 @@ pub(super) const BTF: &str = "/sys/kernel/btf/vmlinux";
 pub(super) struct Offsets {
     /// `struct tcp_sock`, `write_seq`.
     pub(super) write_seq: u32,
+    /// `struct tcp_sock`, `copied_seq`.
+    pub(super) copied_seq: u32,
     /// `struct sock`, `sk_wmem_queued`.
     pub(super) wmem_queued: u32,
     /// `struct sock`, `sk_sndbuf`.
@@ -33,6 +35,7 @@ impl Offsets {
             .map_err(NoOffsets::Btf)?;
         Ok(Self {
             write_seq: offset(&btf, "tcp_sock", "write_seq")?,
+            copied_seq: offset(&btf, "tcp_sock", "copied_seq")?,
             wmem_queued: offset(&btf, "sock", "sk_wmem_queued")?,
             sndbuf: offset(&btf, "sock", "sk_sndbuf")?,
         })
@@ -80,10 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_kernel_tells_three_different_offsets() {
+    fn this_kernel_tells_four_different_offsets() {
         let offsets = Offsets::read().unwrap();
         assert!(offsets.wmem_queued != offsets.sndbuf);
         // A tcp_sock begins with a sock, which has both.
-        assert!(offsets.write_seq > offsets.wmem_queued.max(offsets.sndbuf));
+        let within_sock = offsets.wmem_queued.max(offsets.sndbuf);
+        assert!(offsets.write_seq.min(offsets.copied_seq) > within_sock);
+        assert!(offsets.write_seq != offsets.copied_seq);
     }
 }

@@ -2,6 +2,7 @@
 
 mod declines;
 mod ends;
+mod greeted;
 mod pressure;
 
 use std::{
