@@ -15,7 +15,7 @@ pub use self::{
     address::{Address, AddressError},
     listen::Door,
     route::{Limits, Route},
-    upstream::{Balance, Eject, Pool, Target, To, Upstream},
+    upstream::{Balance, Check, Eject, Pool, Target, To, Upstream},
 };
 
 /// Everything a process forwards, and the rules for all of it.

@@ -10,7 +10,7 @@ use std::{num::NonZeroU32, time::Duration};
 use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
-    plan::{Address, Door, Eject, Limits, Names, Plan, Policy, Pool, Route, To},
+    plan::{Address, Check, Door, Eject, Limits, Names, Plan, Policy, Pool, Route, To},
     privileges::{Account, Keep, Wanted},
 };
 use serde::Deserialize;
@@ -191,6 +191,18 @@ pub(crate) struct Settings {
     /// For how long it is left out [default: 10s].
     #[arg(long, value_name = "DURATION")]
     eject_for: Option<Positive>,
+    /// Connects to every upstream so often, to see whether it is there; none for never [default: none].
+    #[arg(long, value_name = "DURATION")]
+    check_interval: Option<Limit>,
+    /// How long such a check may take [default: 2s].
+    #[arg(long, value_name = "DURATION")]
+    check_timeout: Option<Positive>,
+    /// Takes an upstream back after so many good checks in a row [default: 2].
+    #[arg(long, value_name = "COUNT")]
+    rise: Option<NonZeroU32>,
+    /// Leaves an upstream out after so many bad checks in a row [default: 3].
+    #[arg(long, value_name = "COUNT")]
+    fall: Option<NonZeroU32>,
     /// Ends a connection without a byte for this long; 0 or none for never [default: none].
     #[arg(long, value_name = "DURATION")]
     idle_timeout: Option<Limit>,
@@ -233,6 +245,15 @@ impl Settings {
         self.merge(defaults.clone());
         let listen = self.listen.ok_or("a route needs listen")?;
         let Tos(to) = self.to.ok_or("a route needs to")?;
+        let interval = self.check_interval.and_then(Limit::or_never);
+        let check = interval.map(|interval| Check {
+            interval,
+            timeout: self
+                .check_timeout
+                .map_or(Duration::from_secs(2), |limit| limit.0),
+            rise: self.rise.map_or(2, NonZeroU32::get),
+            fall: self.fall.map_or(3, NonZeroU32::get),
+        });
         let eject = Eject {
             after: self.eject_after.unwrap_or(3),
             period: self
@@ -264,6 +285,7 @@ impl Settings {
                 balance: self.balance.unwrap_or(Balancing::RoundRobin).into(),
                 attempt: self.attempt_timeout.map(|limit| limit.0),
                 eject: (eject.after > 0).then_some(eject),
+                check,
             },
             limits: Limits {
                 idle: self.idle_timeout.and_then(Limit::or_never),

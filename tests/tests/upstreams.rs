@@ -124,6 +124,24 @@ fn an_upstream_that_refuses_costs_nobody_anything() -> Result<()> {
 }
 
 #[test]
+fn checks_see_an_upstream_go_and_come() -> Result<()> {
+    let (socket, gone) = refusing()?;
+    let live = echoing()?;
+    let to = live.address().to_string();
+    let relay = shared(&[&gone, &to]).with(["--engine", "copy", "--check-interval", "50ms"]);
+    let relay = relay.start()?;
+    patience::until_true("it to be seen down", || {
+        Ok(relay.has_said("upstream is down"))
+    })?;
+    for _ in 0..4 {
+        ensure!(visit(&relay)? == to);
+    }
+    socket.listen(4096)?;
+    patience::until_true("it to be seen up", || Ok(relay.has_said("upstream is up")))?;
+    relay.finish_all().map(drop)
+}
+
+#[test]
 fn a_source_stays_with_its_upstream() -> Result<()> {
     let (one, other) = (echoing()?, echoing()?);
     let to = [one.address().to_string(), other.address().to_string()];

@@ -144,6 +144,21 @@ pub struct Pool {
     pub attempt: Option<Duration>,
     /// When one that fails is left out for a while.
     pub eject: Option<Eject>,
+    /// When each is checked, clients or not.
+    pub check: Option<Check>,
+}
+
+/// How upstreams are checked: by a connection that is made and reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// So often; longer than 0.
+    pub interval: Duration,
+    /// How long a check may take.
+    pub timeout: Duration,
+    /// So many good ones in a row bring it up; at least 1.
+    pub rise: u32,
+    /// So many bad ones in a row take it down; at least 1.
+    pub fall: u32,
 }
 
 /// When an upstream that fails is left out, and for how long.

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     pair::Peer,
-    plan::Upstream,
+    plan::{Check, Upstream},
     stats::gauge::{Gauge, Raised},
 };
 
@@ -58,9 +58,12 @@ impl Place {
 struct Health {
     /// Failed attempts since one succeeded.
     row: u32,
-    ejected: Option<Instant>,
-    /// Why it is left out.
-    cause: Option<String>,
+    /// Until when, and why.
+    ejected: Option<(Instant, String)>,
+    /// Why it is down, if checks say so.
+    down: Option<String>,
+    /// Checks in a row that say otherwise.
+    otherwise: u32,
 }
 
 /// Whether an endpoint takes connections.
@@ -71,6 +74,8 @@ pub enum State {
     Up,
     /// Left out for a while, since attempts failed.
     Ejected,
+    /// Left out until checks succeed again.
+    Down,
 }
 
 impl Endpoint {
@@ -127,32 +132,56 @@ impl Endpoint {
     pub(super) fn eject(&self, period: Duration, error: &io::Error, route: &str) {
         let now = Instant::now();
         let mut health = self.health();
-        // A period that no clock can hold is longer than any that is allowed.
-        health.ejected = Some(now.checked_add(period).unwrap_or(now));
         let cause = format!(
             "{} attempts in a row failed, the last with: {error}",
             health.row
         );
         tracing::warn!(route, upstream = %self.place.at, cause, ?period, "upstream ejected");
-        health.cause = Some(cause);
+        // A period that no clock can hold is longer than any that is allowed.
+        let until = now.checked_add(period).unwrap_or(now);
+        health.ejected = Some((until, cause));
+    }
+
+    /// A check succeeded, or failed with `error`. Some in a row turn the state.
+    pub(super) fn checked(&self, error: Option<&io::Error>, check: Check, route: &str) {
+        let upstream = &self.place.at;
+        let mut health = self.health();
+        if error.is_some() == health.down.is_some() {
+            health.otherwise = 0;
+            return;
+        }
+        health.otherwise += 1;
+        let count = health.otherwise;
+        match error {
+            Some(error) if count >= check.fall => {
+                let cause = format!("{count} checks in a row failed, the last with: {error}");
+                tracing::warn!(route, %upstream, cause, "upstream is down");
+                health.down = Some(cause);
+                health.otherwise = 0;
+            }
+            None if count >= check.rise => {
+                let cause = format!("{count} checks in a row succeeded");
+                tracing::info!(route, %upstream, cause, "upstream is up");
+                *health = Health::default();
+            }
+            _ => (),
+        }
     }
 
     /// Whether it takes connections, and why not.
     pub(super) fn state(&self) -> (State, Option<String>) {
-        let health = self.health();
-        let state = health.state();
-        (state, health.cause.clone().filter(|_| state != State::Up))
+        self.health().state()
     }
 
     /// Whether it takes connections; tells in the log when it does so again.
     pub(super) fn is_usable(&self, route: &str) -> bool {
         let mut health = self.health();
-        if health.ejected.is_some_and(|until| until <= Instant::now()) {
+        let over = |(until, _): &(Instant, String)| *until <= Instant::now();
+        if health.ejected.as_ref().is_some_and(over) {
             health.ejected = None;
-            health.cause = None;
             tracing::info!(route, upstream = %self.place.at, "upstream is tried again after its ejection");
         }
-        health.state() == State::Up
+        health.state().0 == State::Up
     }
 
     /// Whether it and `other` are addresses of one host in different families.
@@ -167,10 +196,13 @@ impl Endpoint {
 }
 
 impl Health {
-    fn state(&self) -> State {
-        match self.ejected {
-            Some(until) if until > Instant::now() => State::Ejected,
-            _ => State::Up,
+    fn state(&self) -> (State, Option<String>) {
+        match (&self.down, &self.ejected) {
+            (Some(cause), _) => (State::Down, Some(cause.clone())),
+            (None, Some((until, cause))) if *until > Instant::now() => {
+                (State::Ejected, Some(cause.clone()))
+            }
+            _ => (State::Up, None),
         }
     }
 }

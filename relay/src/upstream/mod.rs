@@ -1,6 +1,7 @@
 //! The upstreams of a route: which one a client gets, who is tried when it fails, and what is known of each.
 
 mod balance;
+mod check;
 mod endpoint;
 mod entry;
 mod names;
@@ -72,6 +73,9 @@ impl Upstreams {
         for entry in entries.iter().filter(|entry| entry.is_name()) {
             let (entry, name, names) = (entry.clone(), name.clone(), names.clone());
             background.spawn(async move { entry.follow(&name, &names).await });
+        }
+        if let Some(check) = route.pool.check {
+            background.spawn(check::watch(entries.clone(), check, name.clone()));
         }
         Self {
             route: name,
@@ -154,10 +158,7 @@ impl Upstreams {
     /// An attempt failed. After too many the endpoint is left out for a while, unless no other is left.
     fn failed(&self, endpoint: &Arc<Endpoint>, errno: Errno) {
         endpoint.failed();
-        // What this host lacks is not the upstream's fault.
-        if let Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL =
-            errno
-        {
+        if is_own(errno) {
             return;
         }
         let row = endpoint.blamed();
@@ -171,6 +172,14 @@ impl Upstreams {
             endpoint.eject(eject.period, &errno.into(), &self.route);
         }
     }
+}
+
+/// Whether this host lacks something, which is not the upstream's fault.
+fn is_own(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{
 use super::*;
 use crate::{
     close::{By, How},
-    plan::{Balance, Eject, Limits, To, Upstream},
+    plan::{Balance, Check, Eject, Limits, To, Upstream},
 };
 
 /// Longer than any test may take: what ends before it was not ended by it.
@@ -209,6 +209,45 @@ async fn one_that_was_left_out_is_tried_again() {
         lands(&upstreams).await;
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
+}
+
+async fn until_state(upstreams: &Upstreams, of: SocketAddr, state: State) -> Snapshot {
+    let begun = std::time::Instant::now();
+    loop {
+        let seen = at(upstreams, of);
+        if seen.state == Some(state) {
+            return seen;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{seen:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn checks_take_an_upstream_down_and_back_up() {
+    let (gone, (listener, live)) = (refusing(), listening());
+    // Checks would fill its backlog. The thread ends with the tests.
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let check = Some(Check {
+        interval: Duration::from_millis(5),
+        timeout: Duration::from_secs(10),
+        rise: 2,
+        fall: 2,
+    });
+    let pool = Pool {
+        check,
+        ..Pool::default()
+    };
+    let upstreams = start(vec![upstream(gone.1), upstream(live)], HOUR, pool);
+    let down = until_state(&upstreams, gone.1, State::Down).await;
+    assert!(down.cause.unwrap().contains("2 checks in a row failed"));
+    for _ in 0..4 {
+        assert_eq!(lands(&upstreams).await, live);
+    }
+    assert_eq!(at(&upstreams, gone.1).dials, 0);
+    gone.0.listen(4096).unwrap();
+    let up = until_state(&upstreams, gone.1, State::Up).await;
+    assert_eq!(up.cause, None);
 }
 
 #[tokio::test]
