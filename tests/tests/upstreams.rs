@@ -119,7 +119,7 @@ fn an_upstream_that_refuses_costs_nobody_anything() -> Result<()> {
     for _ in 0..6 {
         ensure!(visit(&relay)? == to);
     }
-    ensure!(relay.has_said("upstream ejected"));
+    patience::until_true("its ejection", || Ok(relay.has_said("upstream ejected")))?;
     relay.finish(6).map(drop)
 }
 
