@@ -22,6 +22,8 @@ pub mod docker;
 
 pub mod census;
 
+pub mod desk;
+
 pub mod peer;
 
 pub mod peers;

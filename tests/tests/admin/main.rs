@@ -1,0 +1,5 @@
+//! What relay shows of itself while it runs, and how it is steered.
+
+mod metrics;
+mod steering;
+mod top;
