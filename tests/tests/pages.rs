@@ -101,7 +101,7 @@ fn host(place: &Place, address: &'static str) -> Result<Server> {
 
 fn run(page: &str) -> Result<()> {
     let name = format!("pages::{page}");
-    if !needs::met(&name, &[Need::Namespaces, Need::Program("curl")])? {
+    if !needs::met(&name, &[Need::Namespaces, Need::Program("curl"), Need::Program("nft")])? {
         return Ok(());
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/uses/{page}.md"));
@@ -143,6 +143,21 @@ fn port_forward() -> Result<()> {
     run("port-forward")
 }
 
+#[test]
+fn load_balancer() -> Result<()> {
+    run("load-balancer")
+}
+
+#[test]
+fn sidecar() -> Result<()> {
+    run("sidecar")
+}
+
+#[test]
+fn socks5_exit() -> Result<()> {
+    run("socks5-exit")
+}
+
 /// A page that nobody runs would be believed all the same.
 #[test]
 fn every_page_is_run() -> Result<()> {
@@ -154,6 +169,9 @@ fn every_page_is_run() -> Result<()> {
         pages.push(page.to_string_lossy().into_owned());
     }
     pages.sort();
-    ensure!(pages == ["port-forward"], "{pages:?}");
+    ensure!(
+        pages == ["load-balancer", "port-forward", "sidecar", "socks5-exit"],
+        "{pages:?}"
+    );
     Ok(())
 }
