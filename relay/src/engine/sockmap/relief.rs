@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{carried::Carried, half_close};
 use crate::{
-    close::{How, Outcome},
+    close::Outcome,
     pair::{Direction, Side},
 };
 
@@ -30,10 +30,6 @@ const BUFFER: usize = 2 * 1024 * 1024;
 /// A stream of which this much a millisecond comes to relief is bulk (200 Mb/s): its gate is held, as passing all of it
 /// is faster than redirecting some of it and waiting each time for the target to take that.
 const BULK: u64 = 25 * 1024;
-
-/// More than this, bytes, passed by the program and yet not to be read, stands behind bytes that the kernel was to send and
-/// has no room for. Nothing limits that queue, so the connection is ended instead.
-const BURIED: u64 = 32 * 1024 * 1024;
 
 /// The first wait for the kernel's workers, and the longest.
 const SHORTLY: Duration = Duration::from_millis(1);
@@ -100,10 +96,6 @@ impl<'a> Lane<'a> {
                 }
                 match self.move_some(&mut buffer).await? {
                     true => pause = SHORTLY,
-                    false if flow.waiting() > BURIED => {
-                        let error = Errno::NOBUFS.into();
-                        return Err(Outcome::relay(How::of("recv", &error)));
-                    }
                     // Counted, and still on the way to the socket's queue.
                     false if closed => backoff(&mut pause).await,
                     false => match timeout(pause, self.readable()).await {
