@@ -271,6 +271,12 @@ fn serve(flags: Flags) -> Result<Serve, String> {
         return Ok(Serve::new(config, Some(Box::new(source))));
     }
     let (listens, tos) = (flags.listen.len(), flags.to.len());
+    if given.defaults.asks() && tos == 0 {
+        let routes = flags.listen.into_iter().map(Settings::asking);
+        given.route = routes.map(|route| Spanned::new(0..0, route)).collect();
+        let config = given.config().map_err(|wrong| wrong.what)?;
+        return Ok(Serve::new(config, None));
+    }
     let all = flags.to.into_iter().map(Upstream::from);
     let to = match listens {
         1 if tos > 0 => vec![To(all.collect())],

@@ -100,6 +100,11 @@ pub enum How {
     Denied,
     /// It was still alive when the drain timeout was over.
     Drain,
+    /// The client did not say what has to come before the bytes.
+    Greeting {
+        /// What was wrong: `untrusted`, `malformed`, `unauthorized`, `command`, `destination`, `late` or `ended`.
+        reason: &'static str,
+    },
     /// Something failed.
     Error {
         /// The system's number for it; 0 where relay itself saw the fault.
@@ -110,7 +115,7 @@ pub enum How {
 }
 
 impl How {
-    /// A short, constant name for counters: `how` of the record.
+    /// A short, constant name for counters: `how` of the record, and for a greeting its reason.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -120,6 +125,7 @@ impl How {
             Self::Drain => "drain",
             Self::Denied => "denied",
             Self::Life => "life",
+            Self::Greeting { reason } => reason,
             Self::Error { .. } => "error",
         }
     }
@@ -158,6 +164,7 @@ impl fmt::Display for How {
             Self::Life => f.write_str("max-life"),
             Self::Denied => f.write_str("denied"),
             Self::Drain => f.write_str("drain"),
+            Self::Greeting { reason } => write!(f, "greeting {reason}"),
             Self::Error { errno: 0, call } => write!(f, "error in {call}"),
             Self::Error { errno, call } => {
                 write!(

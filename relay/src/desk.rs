@@ -65,7 +65,9 @@ impl Desk {
                 let stream = TcpStream::connect(at).await.with_context(unreachable)?;
                 self.converse(stream, method, path, body).await
             }
-            Address::Original => bail!("--admin original: give the address of the admin listener"),
+            Address::Original => {
+                bail!("--admin original: give the address of the admin listener")
+            }
             Address::Name(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
                 self.converse(stream.with_context(unreachable)?, method, path, body)

@@ -1,7 +1,7 @@
 //! relay forwards TCP connections, inside the kernel where the kernel allows it.
 //!
 //! The modules follow the path of a connection: a [`plan`] says what to forward, [`serve`] accepts a client, connects
-//! its upstream and makes them a [`pair`]; an [`engine`] carries the pair to its end; [`close`] says how it ended,
+//! its upstream, has said what comes before the bytes ([`greet`]), and makes them a [`pair`]; an [`engine`] carries the pair to its end; [`close`] says how it ended,
 //! [`drain`] when it has to, and [`stats`] writes it down.
 
 // In path order; the blank lines keep rustfmt from sorting.
@@ -22,6 +22,8 @@ pub mod accept;
 pub mod upstream;
 
 pub mod connect;
+
+pub mod greet;
 
 pub mod pair;
 

@@ -1,6 +1,7 @@
 //! What to forward and how, checked and free of side effects: plan, routes, limits and the engine policy.
 
 mod address;
+mod greet;
 mod listen;
 mod route;
 mod upstream;
@@ -13,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     address::{Address, AddressError},
+    greet::{
+        AcceptProxy, Ask, Credentials, Greet, Place, PlaceError, Protocol, ProxyVersion, Reach,
+    },
     listen::Door,
     route::{Limits, Route},
     upstream::{Balance, Check, Eject, Pool, Target, To, Upstream},
@@ -252,6 +256,7 @@ mod tests {
             listen,
             to,
             door: Door::default(),
+            greet: Greet::default(),
             connect: Duration::from_secs(5),
             pool: Pool::default(),
             limits: Limits::default(),

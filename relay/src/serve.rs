@@ -1,5 +1,6 @@
 //! From the plan to the last record: the only place that names every stage.
 
+mod asked;
 mod listeners;
 mod reload;
 mod route;

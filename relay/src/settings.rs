@@ -2,15 +2,16 @@
 //!
 //! A flag and its key have one name: `--connect-timeout` and `connect-timeout`.
 
+mod greeting;
 mod to;
 mod values;
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
-    plan::{Address, Check, Door, Eject, Limits, Names, Plan, Policy, Pool, Route, To},
+    plan::{Address, Check, Door, Eject, Limits, Names, Place, Plan, Policy, Pool, Route, To},
     privileges::{Account, Keep, Wanted},
 };
 use serde::Deserialize;
@@ -19,7 +20,7 @@ use toml::Spanned;
 pub(crate) use self::values::{Level, Positive};
 use self::{
     to::Tos,
-    values::{Balancing, Engine, LONGEST, Limit, LogFormat, Network, Server},
+    values::{Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Proxy, Server},
 };
 use crate::logs::{Format, Log};
 
@@ -62,7 +63,7 @@ pub(crate) struct Given {
     /// What holds for routes that say nothing else.
     #[command(flatten, next_help_heading = "Routes")]
     #[merge(strategy = Merge::merge)]
-    defaults: Settings,
+    pub(crate) defaults: Settings,
     #[arg(skip)]
     #[merge(strategy = merge::vec::append)]
     pub(crate) route: Vec<Spanned<Settings>>,
@@ -228,9 +229,53 @@ pub(crate) struct Settings {
     /// Takes no clients from this network, also if it is allowed; may be given several times.
     #[arg(long, value_name = "NETWORK")]
     deny: Option<Vec<Network>>,
+    /// Clients begin with a PROXY protocol header, of version 1 or 2, whose address is then the client's.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    accept_proxy: Option<bool>,
+    /// Believes headers from this network, and resets who comes from another; may be given several times.
+    #[arg(long, value_name = "NETWORK")]
+    proxy_from: Option<Vec<Network>>,
+    /// How long the header may take; cannot be 0 or none [default: 3s].
+    #[arg(long, value_name = "DURATION")]
+    proxy_timeout: Option<Positive>,
+    /// Tells the upstream the client's address in a PROXY protocol header of this version.
+    #[arg(long, value_name = "VERSION")]
+    send_proxy: Option<Proxy>,
+    /// Who says where connections go: the route, in `to`, or each client, by SOCKS5 or HTTP CONNECT [default: forward].
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// How long clients may take to say it; cannot be 0 or none [default: 10s].
+    #[arg(long, value_name = "DURATION")]
+    handshake_timeout: Option<Positive>,
+    /// The user that clients have to name; needs auth-password-file [default: clients need no password].
+    #[arg(long, value_name = "NAME")]
+    auth_user: Option<String>,
+    /// The file with the password of that user in its first line; read with the settings.
+    #[arg(long, value_name = "FILE")]
+    auth_password_file: Option<PathBuf>,
+    /// Connects clients only there: NETWORK, NETWORK:PORT or NETWORK:FROM-TO; may be given several times [default:
+    /// everywhere but to loopback, link-local, unspecified and multicast addresses].
+    #[arg(long, value_name = "PLACE")]
+    allow_to: Option<Vec<Place>>,
+    /// Connects clients never there, also where it is allowed; may be given several times.
+    #[arg(long, value_name = "PLACE")]
+    deny_to: Option<Vec<Place>>,
 }
 
 impl Settings {
+    /// A route whose clients say where to.
+    pub(crate) fn asking(listen: Address) -> Self {
+        Self {
+            listen: Some(listen),
+            ..Self::default()
+        }
+    }
+
+    /// Whether clients say where to.
+    pub(crate) fn asks(&self) -> bool {
+        self.mode.is_some_and(|mode| mode.protocol().is_some())
+    }
+
     /// A route that says only where from and where to.
     pub(crate) fn pair(listen: Address, to: impl Into<To>) -> Self {
         Self {
@@ -243,8 +288,17 @@ impl Settings {
     /// The route that these settings, completed by `defaults`, describe.
     fn route(mut self, defaults: &Self, names: &mut Names) -> Result<Route, String> {
         self.merge(defaults.clone());
+        let greet = self.greet()?;
+        let to = match (self.to, &greet.ask) {
+            (None, Some(_)) => To(Vec::new()),
+            (Some(_), Some(_)) => {
+                return Err(
+                    "mode socks5 or http-connect takes no to: clients say where they go".into(),
+                );
+            }
+            (to, None) => to.ok_or("a route needs to")?.0,
+        };
         let listen = self.listen.ok_or("a route needs listen")?;
-        let Tos(to) = self.to.ok_or("a route needs to")?;
         let interval = self.check_interval.and_then(Limit::or_never);
         let check = interval.map(|interval| Check {
             interval,
@@ -278,6 +332,7 @@ impl Settings {
             listen,
             to,
             door,
+            greet,
             connect: self
                 .connect_timeout
                 .map_or(Duration::from_secs(5), |limit| limit.0),

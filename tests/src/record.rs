@@ -76,6 +76,8 @@ pub struct End {
     pub by: String,
     /// `end`, `reset`, `idle`, `drain` or `error`.
     pub how: String,
+    /// What was wrong with a greeting.
+    pub reason: Option<String>,
     /// The limit that was reached.
     pub limit: Option<String>,
     /// The system's number for an error.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, Door, Pool, To};
+use super::{Address, Door, Greet, Pool, To};
 
 /// One listener and where its connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Route {
     pub to: To,
     /// Who may connect, and how many.
     pub door: Door,
+    /// What is said before the bytes.
+    pub greet: Greet,
     /// How long a dial may take, whoever is tried in that time.
     pub connect: Duration,
     /// How upstreams are chosen, and when one is left out.

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use super::{Address, AddressError};
 use crate::pair::Peer;
 
-/// Where connections of a route go: never empty when read.
+/// Where connections of a route go: never empty when read, and empty where clients say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct To(pub Vec<Upstream>);
 
@@ -26,6 +26,9 @@ impl<T: Into<Upstream>> From<T> for To {
 
 impl fmt::Display for To {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("where clients ask");
+        }
         for (at, upstream) in self.0.iter().enumerate() {
             let gap = if at == 0 { "" } else { ", " };
             write!(f, "{gap}{upstream}")?;

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tokio::sync::watch;
 
+use super::asked;
 use crate::{
     accept::{Acceptor, Astray, Ours},
     close::{How, Outcome},
     drain::{Drain, Live, Places},
     engine::{Connection, Engines},
+    greet::{self, Origin},
     pair::{Pair, Peer, Socket},
-    plan::{Address, Route},
+    plan::{Address, Greet, Route},
     stats::{books::Books, record::Record, tally::Tally},
     upstream::{Dialled, Names, Upstreams},
 };
@@ -146,23 +148,45 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
         Ok(original) => original,
         Err(outcome) => return record.end(outcome),
     };
-    let Dialled {
-        client: fd,
-        peer,
-        upstream,
-    } = Box::pin(upstreams.dial(client.fd, &client.peer, original.as_ref(), drain)).await;
-    if let Some(peer) = peer {
-        record.dialled(peer);
+    let (client, origin) = match greeted(client, &route.greet, drain).await {
+        Ok(greeted) => greeted,
+        Err(outcome) => return record.end(outcome),
+    };
+    if let Some(Origin { source, .. }) = origin {
+        record.on_behalf_of(Peer::Ip(source));
     }
-    let client = Socket::new(fd, client.peer);
-    match upstream {
-        Ok((upstream, taken)) => {
+    let joined = match &route.greet.ask {
+        Some(ask) => Box::pin(asked::join(client, ask, route.connect, drain, &mut record)).await,
+        None => {
+            // Where a header says who it is, the balance goes by that.
+            let from = origin.map_or(client.peer.clone(), |origin| Peer::Ip(origin.source));
+            let Dialled {
+                client: fd,
+                peer,
+                upstream,
+            } = Box::pin(upstreams.dial(client.fd, &from, original.as_ref(), drain)).await;
+            if let Some(peer) = peer {
+                record.dialled(peer);
+            }
+            upstream.map(|(upstream, taken)| {
+                record.taken(taken);
+                (Socket { fd, ..client }, upstream)
+            })
+        }
+    };
+    match joined {
+        Ok((client, upstream)) => {
             if original.is_some()
                 && let Err(outcome) = stages.not_itself(&client, &upstream, &mut live)
             {
                 return record.end(outcome);
             }
-            record.taken(taken);
+            if let Some(version) = route.greet.send {
+                let origin = origin.or_else(|| greet::seen(&client));
+                if let Err(outcome) = greet::introduce(&upstream, version, origin) {
+                    return record.end(outcome);
+                }
+            }
             let connection = Connection {
                 pair: Pair { client, upstream },
                 limits: route.limits,
@@ -173,5 +197,17 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
         }
         // The client is armed: dropping it resets it.
         Err(outcome) => record.end(outcome),
+    }
+}
+
+/// Hears what the client has to say before anything else.
+async fn greeted(
+    client: Socket,
+    greet: &Greet,
+    drain: &Drain,
+) -> Result<(Socket, Option<Origin>), Outcome> {
+    match &greet.accept {
+        Some(accept) => Box::pin(greet::origin(client, accept, drain)).await,
+        None => Ok((client, None)),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use clap::ValueEnum as _;
 use ipnet::IpNet;
-use relay::plan::{Balance, Choice, EngineKind};
+use relay::plan::{Balance, Choice, EngineKind, Protocol, ProxyVersion};
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 use tracing::level_filters::LevelFilter;
@@ -68,6 +68,25 @@ impl From<Balancing> for Balance {
     }
 }
 
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Proxy {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+impl From<Proxy> for ProxyVersion {
+    fn from(version: Proxy) -> Self {
+        match version {
+            Proxy::V1 => Self::V1,
+            Proxy::V2 => Self::V2,
+        }
+    }
+}
+
 /// A name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
 pub(crate) struct Server(pub(crate) SocketAddr);
@@ -81,6 +100,29 @@ impl FromStr for Server {
         server
             .map(Self)
             .map_err(|_| "a name server is written ip, ip:port or [v6]:port")
+    }
+}
+
+/// Who says where connections go.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    /// The route.
+    Forward,
+    /// The client, by SOCKS5.
+    Socks5,
+    /// The client, by HTTP CONNECT.
+    HttpConnect,
+}
+
+impl Mode {
+    /// How clients ask, where they do.
+    pub(crate) fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::Forward => None,
+            Self::Socks5 => Some(Protocol::Socks5),
+            Self::HttpConnect => Some(Protocol::HttpConnect),
+        }
     }
 }
 

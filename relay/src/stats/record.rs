@@ -64,6 +64,11 @@ impl Record {
         self.card.begun()
     }
 
+    /// The client on whose behalf a proxy has connected.
+    pub fn on_behalf_of(&mut self, client: Peer) {
+        self.card.peers().client = client;
+    }
+
     /// The upstream that is dialled.
     pub fn dialled(&mut self, upstream: Peer) {
         self.card.peers().upstream = Some(upstream);

@@ -63,6 +63,7 @@ fn start(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Upstreams {
         to: To(to),
         connect: limit,
         door: crate::plan::Door::default(),
+        greet: crate::plan::Greet::default(),
         pool,
         limits: Limits::default(),
     };

@@ -2,6 +2,7 @@
 
 mod early;
 mod ends;
+mod greeted;
 mod order;
 mod overlap;
 mod probes;
@@ -13,6 +14,7 @@ mod window;
 
 use early::*;
 use ends::*;
+use greeted::*;
 use order::*;
 use overlap::*;
 use probes::*;
@@ -44,9 +46,11 @@ segments! {
     a_probe_adds_no_bytes,
     a_repeated_head,
     a_repeated_head_of_garbage,
+    a_repeated_header,
     a_reset_behind_bytes,
     a_reset_behind_the_fin,
     a_reset_in_mid_stream,
+    a_segment_of_header_and_bytes,
     an_urgent_byte_takes_no_others_along,
     bytes_with_the_handshake,
     bytes_with_the_syn_ack,

@@ -10,7 +10,7 @@ const ROWS: [Row; 7] = [
     Row::new(&["pair", "close", "plan", "decline"]),
     Row::new(&["probe", "notify", "privileges", "drain", "stats"]),
     Row {
-        modules: &["accept", "connect", "engine"],
+        modules: &["accept", "connect", "greet", "engine"],
         blind: true,
     },
     Row::new(&["upstream"]),
