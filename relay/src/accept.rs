@@ -23,8 +23,9 @@ use tokio::io::unix::AsyncFd;
 use crate::{
     drain::{Place, Places},
     pair::{Peer, Socket},
-    plan::{Address, Door},
+    plan::{Address, Door, Tcp},
     sys::reactor,
+    tune::tune_listener,
 };
 
 pub use self::{
@@ -135,12 +136,16 @@ impl Acceptor {
     }
 
     /// Goes on by the rules of `door`, as far as an open listener can.
-    pub fn renew(&self, door: &Door) {
+    pub fn renew(&self, door: &Door, tcp: &Tcp) {
         // It fails on what does not listen, and this does.
         let _ = rustix::net::listen(&self.fd, bind::backlog(door));
         let Address::Ip(at) = self.address else {
             return;
         };
+        if let Err(refused) = tune_listener(&self.fd, tcp, bind::backlog(door)) {
+            let (setting, error) = (refused.setting, io::Error::from(refused.errno));
+            tracing::warn!(listen = %self.address, setting, %error, "an option is refused; {}", refused.advice);
+        }
         if let Err(error) = bind::set_transparent(self.fd.get_ref(), at, door.transparent) {
             let (listen, error) = (&self.address, io::Error::from(error));
             // Only what was never transparent may refuse to be made so.

@@ -38,3 +38,5 @@ pub mod drain;
 pub mod stats;
 
 mod sys;
+
+mod tune;

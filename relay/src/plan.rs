@@ -4,6 +4,7 @@ mod address;
 mod greet;
 mod listen;
 mod route;
+mod tcp;
 mod upstream;
 
 use std::{
@@ -19,6 +20,7 @@ pub use self::{
     },
     listen::Door,
     route::{Limits, Route},
+    tcp::{Keepalive, Tcp},
     upstream::{Balance, Check, Eject, Pool, Target, To, Upstream},
 };
 
@@ -260,6 +262,7 @@ mod tests {
             connect: Duration::from_secs(5),
             pool: Pool::default(),
             limits: Limits::default(),
+            tcp: Tcp::default(),
         }
     }
 

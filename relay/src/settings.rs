@@ -8,10 +8,14 @@ mod values;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
+use bytesize::ByteSize;
 use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
-    plan::{Address, Check, Door, Eject, Limits, Names, Place, Plan, Policy, Pool, Route, To},
+    plan::{
+        Address, Check, Door, Eject, Keepalive, Limits, Names, Place, Plan, Policy, Pool, Route,
+        Tcp, To,
+    },
     privileges::{Account, Keep, Wanted},
 };
 use serde::Deserialize;
@@ -20,7 +24,9 @@ use toml::Spanned;
 pub(crate) use self::values::{Level, Positive};
 use self::{
     to::Tos,
-    values::{Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Proxy, Server},
+    values::{
+        Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Permissions, Proxy, Server,
+    },
 };
 use crate::logs::{Format, Log};
 
@@ -222,6 +228,39 @@ pub(crate) struct Settings {
     /// Takes clients from this network only; may be given several times. Others are reset.
     #[arg(long, value_name = "NETWORK")]
     allow: Option<Vec<Network>>,
+    /// Takes no IPv4 clients on a socket for every IPv6 address [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    v6only: Option<bool>,
+    /// Permissions of the file of a Unix socket to listen on, octal [default: what the umask leaves of 777].
+    #[arg(long, value_name = "MODE")]
+    socket_mode: Option<Permissions>,
+    /// Asks a silent peer after this long whether it is still there; 0 or none for never [default: 1m].
+    #[arg(long, value_name = "DURATION")]
+    keepalive_idle: Option<Limit>,
+    /// How often it is asked [default: 10s].
+    #[arg(long, value_name = "DURATION")]
+    keepalive_interval: Option<Positive>,
+    /// How many questions may go unanswered [default: 6].
+    #[arg(long, value_name = "COUNT")]
+    keepalive_count: Option<u32>,
+    /// Gives a connection up when bytes stay unacknowledged for this long; 0 or none leaves it to the kernel [default: none].
+    #[arg(long, value_name = "DURATION")]
+    user_timeout: Option<Limit>,
+    /// Sends small segments at once [default: true].
+    #[arg(long, value_name = "BOOL")]
+    nodelay: Option<bool>,
+    /// Lets clients send with their SYN; needs 2 in net.ipv4.tcp_fastopen [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    fast_open: Option<bool>,
+    /// The congestion control of its sockets, bbr for one [default: the system's].
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// A fixed size for the send buffer of its sockets, up to net.core.wmem_max [default: the kernel adjusts it].
+    #[arg(long, value_name = "SIZE")]
+    send_buffer: Option<ByteSize>,
+    /// A fixed size for the receive buffer of its sockets, up to net.core.rmem_max [default: the kernel adjusts it].
+    #[arg(long, value_name = "SIZE")]
+    receive_buffer: Option<ByteSize>,
     /// Takes connections to any address that the kernel diverts here by TPROXY; for `to = "original"`. Needs CAP_NET_ADMIN
     /// when the listener is opened.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -325,6 +364,25 @@ impl Settings {
             allow: networks(self.allow),
             deny: networks(self.deny),
             transparent: self.transparent.unwrap_or(false),
+            v6only: self.v6only.unwrap_or(false),
+            mode: self.socket_mode.map(|mode| mode.0),
+        };
+        let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+        let tcp = Tcp {
+            nodelay: self.nodelay,
+            keepalive: Keepalive {
+                off: self
+                    .keepalive_idle
+                    .is_some_and(|idle| idle.or_never().is_none()),
+                idle: self.keepalive_idle.and_then(Limit::or_never),
+                interval: self.keepalive_interval.map(|every| every.0),
+                count: self.keepalive_count,
+            },
+            user_timeout: self.user_timeout.and_then(Limit::or_never),
+            congestion: self.congestion,
+            send_buffer: self.send_buffer.map(bytes),
+            receive_buffer: self.receive_buffer.map(bytes),
+            fast_open: self.fast_open.unwrap_or(false),
         };
         let hour = Limit(Some(Duration::from_secs(3600)));
         Ok(Route {
@@ -347,6 +405,7 @@ impl Settings {
                 half_close: self.half_close_timeout.unwrap_or(hour).or_never(),
                 life: self.max_life.and_then(Limit::or_never),
             },
+            tcp,
         })
     }
 }

@@ -2,10 +2,13 @@
 
 use std::{thread, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use relay_tests::{
     matrix::{Scenario, Stage, play},
-    peer::{Address, Listener, Peer},
+    needs::{Need, met},
+    patience,
+    payload::Stream,
+    peer::{Address, Listener, Peer, both},
     record::Engine,
     relay::Launch,
     topology::Wire,
@@ -100,6 +103,129 @@ fn a_life_ends_whatever_moves() -> Result<()> {
         }
         Ok(())
     })
+}
+
+#[test]
+fn bytes_go_through_small_buffers() -> Result<()> {
+    under_each("small_buffers", |stage| {
+        let listener = stage.listen()?;
+        let launch = stage.launch(listener.address());
+        let options =
+            "--send-buffer 16KiB --receive-buffer 200KiB --keepalive-idle none --user-timeout 1m";
+        let relay = launch.with(options.split_whitespace()).start()?;
+        let ends = stage.join(&relay, &listener)?;
+        const BYTES: u64 = 2 << 20;
+        let send = |from: &Peer| {
+            from.send_stream(&mut Stream::new(1), BYTES)?;
+            from.finish()
+        };
+        let receive = |at: &Peer| {
+            at.expect(&mut Stream::new(1), BYTES)?;
+            at.expect_end()
+        };
+        both(
+            || both(|| send(&ends.client), || send(&ends.upstream)),
+            || both(|| receive(&ends.client), || receive(&ends.upstream)),
+        )?;
+        stage.finish(relay, 1)?[0].moved_after_greeting(BYTES, BYTES)?;
+        Ok(())
+    })
+}
+
+/// ss(8) shows what the sockets have that relay has towards clients and upstreams.
+#[test]
+fn options_are_on_both_sides() -> Result<()> {
+    let upstream = Listener::bind(&local()?)?;
+    let launch = Launch::forward(&local()?, upstream.address());
+    let options = "--engine copy --congestion reno --keepalive-idle 77s --send-buffer 20KiB";
+    let relay = launch.with(options.split_whitespace()).start()?;
+    let client = Peer::connect(relay.address())?;
+    client.send(b"hello")?;
+    let accepted = upstream.accept()?;
+    ensure!(accepted.receive(5)? == b"hello");
+    let ss = |side: &str, name: String| -> Result<String> {
+        let output = std::process::Command::new("ss")
+            .args(["-Htnimo", side, &name])
+            .output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let from_relay = accepted.as_socket().peer_addr()?.as_socket();
+    let from_relay = from_relay.context("not an IP client")?.to_string();
+    for (side, name) in [("dst", client.local()?), ("src", from_relay)] {
+        // The timer is another one as long as something is not acknowledged.
+        patience::until_true("the options", || {
+            let said = ss(side, name.clone())?;
+            let words = ["reno", "tb40960", "(keepalive,1min1"];
+            Ok(words.iter().all(|words| said.contains(words)))
+        })?;
+    }
+    client.reset()?;
+    relay.finish(1).map(drop)
+}
+
+#[test]
+fn an_option_that_the_kernel_refuses_is_named() -> Result<()> {
+    for (option, words) in [
+        (
+            "--congestion no-such",
+            &["set congestion", "available_congestion_control"][..],
+        ),
+        ("--send-buffer 1GiB", &["set send-buffer", "wmem_max"]),
+        ("--receive-buffer 1GiB", &["set receive-buffer", "rmem_max"]),
+        ("--keepalive-idle 12h", &["set keepalive-idle", "32767"]),
+        ("--keepalive-count 128", &["set keepalive-count", "127"]),
+    ] {
+        for listen in ["127.0.0.1:0", "unix:/nowhere/a"] {
+            let line = format!("--listen {listen} --to 127.0.0.1:1 --engine copy {option}");
+            let finished = Launch::new(line.split_whitespace()).run()?;
+            finished.failed(1, words).with_context(|| line)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_socket_for_every_address_takes_both_families_or_one() -> Result<()> {
+    if !met("v6only", &[Need::Ipv6])? {
+        return Ok(());
+    }
+    let upstream = Listener::bind(&local()?)?;
+    for (options, both) in [("", true), ("--v6only", false)] {
+        let launch = Launch::forward(&Address::parse("[::]:0")?, upstream.address());
+        let relay = launch
+            .with(["--engine", "copy"])
+            .with(options.split_whitespace())
+            .start()?;
+        let Address::Ip(at) = relay.address() else {
+            bail!("not an IP listener")
+        };
+        let v4 = Peer::connect(&Address::parse(&format!("127.0.0.1:{}", at.port()))?);
+        ensure!(v4.is_ok() == both, "{options}: {v4:?}");
+        let v6 = Peer::connect(&Address::parse(&format!("[::1]:{}", at.port()))?)?;
+        for client in [v4.ok(), Some(v6)].into_iter().flatten() {
+            client.reset()?;
+        }
+        relay.finish(if both { 2 } else { 1 })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_file_of_a_unix_socket_has_the_mode_asked_for() -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir()?;
+    for mode in [0o600, 0o666] {
+        let path = folder.path().join("front");
+        let launch = Launch::forward(&Address::Unix(path.clone()), &local()?);
+        let options = format!("--engine copy --socket-mode {mode:o}");
+        let relay = launch.with(options.split_whitespace()).start()?;
+        let found = std::fs::metadata(&path)?.permissions().mode() & 0o777;
+        ensure!(found == mode, "{found:o}, not {mode:o}");
+        relay.finish(0)?;
+    }
+    let line = "--listen unix:/nowhere/a --to 127.0.0.1:1 --socket-mode 888";
+    let finished = Launch::new(line.split_whitespace()).run()?;
+    finished.failed(2, &["--socket-mode", "octal"])
 }
 
 fn local() -> Result<Address> {
@@ -213,7 +339,7 @@ fn the_backlog_is_as_long_as_asked() -> Result<()> {
     let launch = stage.launch(listener.address());
     let relay = launch.with(["--backlog", "7"]).start()?;
     let Address::Ip(at) = relay.address() else {
-        anyhow::bail!("not an IP listener")
+        bail!("not an IP listener")
     };
     let output = std::process::Command::new("ss")
         .args(["-Hltn", "sport", "=", &at.port().to_string()])

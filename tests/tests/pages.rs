@@ -101,7 +101,14 @@ fn host(place: &Place, address: &'static str) -> Result<Server> {
 
 fn run(page: &str) -> Result<()> {
     let name = format!("pages::{page}");
-    if !needs::met(&name, &[Need::Namespaces, Need::Program("curl"), Need::Program("nft")])? {
+    if !needs::met(
+        &name,
+        &[
+            Need::Namespaces,
+            Need::Program("curl"),
+            Need::Program("nft"),
+        ],
+    )? {
         return Ok(());
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/uses/{page}.md"));

@@ -8,9 +8,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, fchmod},
+    fs::{Mode, chmod, fchmod},
     io::Errno,
-    net::{self, AddressFamily, SocketAddrUnix, sockopt::set_socket_reuseaddr},
+    net::{self, AddressFamily, SocketAddrUnix, sockopt},
 };
 
 use socket2::SockRef;
@@ -21,8 +21,9 @@ use super::{
 };
 use crate::{
     close,
-    plan::{Address, Door},
+    plan::{Address, Door, Tcp},
     sys::tune::{errno, stream, tune},
+    tune::{Refused, try_out, tune_listener},
 };
 
 /// A listener that cannot be had.
@@ -31,7 +32,7 @@ use crate::{
 pub struct BindError {
     flag: &'static str,
     address: Address,
-    what: &'static str,
+    what: String,
     error: io::Error,
     advice: &'static str,
 }
@@ -41,8 +42,30 @@ pub struct BindError {
 /// # Errors
 ///
 /// Fails with what the system said and what would help.
-pub async fn bind(address: &Address, door: &Door) -> Result<Listener, BindError> {
-    bind_as(address, door, None).await
+pub async fn bind(address: &Address, door: &Door, options: &Tcp) -> Result<Listener, BindError> {
+    match address {
+        Address::Ip(at) => tcp(*at, door, options).map_err(|failed| failed.at(address)),
+        Address::Unix(path) => unix(path, door, options).map_err(|failed| failed.at(address)),
+        Address::Original => Err(fault(address, Errno::DESTADDRREQ)),
+        Address::Name(host, port) => {
+            let unresolved = |error| BindError {
+                flag: "--listen",
+                address: address.clone(),
+                what: "resolve the name".into(),
+                error,
+                advice: "check the spelling and the resolver, or give an IP address",
+            };
+            let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+            let mut last = unresolved(io::Error::other("it has no address"));
+            for at in found.map_err(unresolved)? {
+                match tcp(at, door, options) {
+                    Ok(listener) => return Ok(listener),
+                    Err(failed) => last = failed.at(address),
+                }
+            }
+            Err(last)
+        }
+    }
 }
 
 /// The same for `flag`, which is not `--listen`; a Unix socket is the owner's alone.
@@ -51,39 +74,12 @@ pub async fn bind(address: &Address, door: &Door) -> Result<Listener, BindError>
 ///
 /// Fails with what the system said and what would help.
 pub async fn bind_private(address: &Address, flag: &'static str) -> Result<Listener, BindError> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let bound = bind_as(address, &Door::default(), Some(mode)).await;
+    let door = Door {
+        mode: Some(0o600),
+        ..Door::default()
+    };
+    let bound = bind(address, &door, &Tcp::default()).await;
     bound.map_err(|error| BindError { flag, ..error })
-}
-
-async fn bind_as(
-    address: &Address,
-    door: &Door,
-    mode: Option<Mode>,
-) -> Result<Listener, BindError> {
-    match address {
-        Address::Ip(at) => tcp(*at, door).map_err(|errno| fault(address, errno)),
-        Address::Unix(path) => unix(path, door, mode).map_err(|errno| fault(address, errno)),
-        Address::Original => Err(fault(address, Errno::DESTADDRREQ)),
-        Address::Name(host, port) => {
-            let unresolved = |error| BindError {
-                flag: "--listen",
-                address: address.clone(),
-                what: "resolve the name",
-                error,
-                advice: "check the spelling and the resolver, or give an IP address",
-            };
-            let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-            let mut last = unresolved(io::Error::other("it has no address"));
-            for at in found.map_err(unresolved)? {
-                match tcp(at, door) {
-                    Ok(listener) => return Ok(listener),
-                    Err(errno) => last = fault(address, errno),
-                }
-            }
-            Err(last)
-        }
-    }
 }
 
 fn fault(address: &Address, errno: Errno) -> BindError {
@@ -105,23 +101,60 @@ fn fault(address: &Address, errno: Errno) -> BindError {
     BindError {
         flag: "--listen",
         address,
-        what: "listen",
+        what: "listen".into(),
         error,
         advice,
     }
 }
 
-fn tcp(at: SocketAddr, door: &Door) -> Result<Listener, Errno> {
+/// Why there is no listener, whatever it was to be called.
+enum Failed {
+    Listen(Errno),
+    Option(Refused),
+}
+
+impl From<Errno> for Failed {
+    fn from(errno: Errno) -> Self {
+        Self::Listen(errno)
+    }
+}
+
+impl From<Refused> for Failed {
+    fn from(refused: Refused) -> Self {
+        Self::Option(refused)
+    }
+}
+
+impl Failed {
+    fn at(self, address: &Address) -> BindError {
+        match self {
+            Self::Listen(errno) => fault(address, errno),
+            Self::Option(refused) => BindError {
+                flag: "--listen",
+                address: address.clone(),
+                what: format!("set {}", refused.setting),
+                error: refused.errno.into(),
+                advice: refused.advice,
+            },
+        }
+    }
+}
+
+fn tcp(at: SocketAddr, door: &Door, options: &Tcp) -> Result<Listener, Failed> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let fd = stream(family)?;
-    set_socket_reuseaddr(&fd, true)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
     // Linux hands these on to every accepted socket, which saves each of them the calls; and a client that is still in
     // the backlog when the process dies sees a reset, too.
     tune(&fd)?;
     close::arm(&fd);
+    tune_listener(&fd, options, backlog(door))?;
+    if let SocketAddr::V6(_) = at {
+        sockopt::set_ipv6_v6only(&fd, door.v6only)?;
+    }
     if door.transparent {
         set_transparent(&fd, at, true)?;
     }
@@ -135,9 +168,12 @@ fn tcp(at: SocketAddr, door: &Door) -> Result<Listener, Errno> {
     })
 }
 
-fn unix(path: &Path, door: &Door, mode: Option<Mode>) -> Result<Listener, Errno> {
+fn unix(path: &Path, door: &Door, options: &Tcp) -> Result<Listener, Failed> {
+    // The options are for the upstream then.
+    try_out(options)?;
     let at = SocketAddrUnix::new(path)?;
     let fd = stream(AddressFamily::UNIX)?;
+    let mode = door.mode.map(Mode::from_raw_mode);
     if let Some(mode) = mode {
         // Before the bind, which gives the file this mode (less the umask): there is no moment at which others may connect.
         fchmod(&fd, mode)?;
@@ -150,6 +186,10 @@ fn unix(path: &Path, door: &Door, mode: Option<Mode>) -> Result<Listener, Errno>
         other => other?,
     }
     let unlink = Unlink::new(path.to_owned()).map_err(|error| errno(&error))?;
+    if let Some(mode) = mode {
+        // What the umask has taken off; still nobody can connect.
+        chmod(path, mode)?;
+    }
     net::listen(&fd, backlog(door))?;
     Ok(Listener {
         unlink: Some(unlink),

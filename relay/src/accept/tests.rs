@@ -12,7 +12,10 @@ use rustix::{fs::OFlags, net::sockopt};
 use tokio::time::timeout;
 
 use super::*;
-use crate::{accept::bind::bind, plan::Door};
+use crate::{
+    accept::bind::bind,
+    plan::{Door, Tcp},
+};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
@@ -38,7 +41,7 @@ impl Drop for Scratch {
 }
 
 async fn listen(text: &str) -> Listener {
-    bind(&text.parse().unwrap(), &Door::default())
+    bind(&text.parse().unwrap(), &Door::default(), &Tcp::default())
         .await
         .unwrap()
 }
@@ -50,7 +53,7 @@ async fn next(acceptor: &mut Acceptor) -> Socket {
 }
 
 async fn refused(address: Address) -> String {
-    bind(&address, &Door::default())
+    bind(&address, &Door::default(), &Tcp::default())
         .await
         .unwrap_err()
         .to_string()
@@ -99,7 +102,13 @@ async fn clients_are_accepted_one_after_the_other() {
 
 #[tokio::test]
 async fn a_client_of_a_socket_for_both_families_shows_as_ipv4() {
-    let Ok(listener) = bind(&"[::]:0".parse().unwrap(), &Door::default()).await else {
+    let Ok(listener) = bind(
+        &"[::]:0".parse().unwrap(),
+        &Door::default(),
+        &Tcp::default(),
+    )
+    .await
+    else {
         // A host without IPv6 has nothing to show.
         return;
     };
@@ -139,9 +148,13 @@ async fn an_address_of_another_host_is_told_as_such() {
 async fn a_unix_listener_serves_and_goes_with_its_file() {
     let scratch = Scratch::new("unix");
     let path = scratch.socket();
-    let listener = bind(&Address::Unix(path.clone()), &Door::default())
-        .await
-        .unwrap();
+    let listener = bind(
+        &Address::Unix(path.clone()),
+        &Door::default(),
+        &Tcp::default(),
+    )
+    .await
+    .unwrap();
     let _client = UnixStream::connect(&path).unwrap();
     let mut acceptor = listener.open().unwrap();
     let peer = next(&mut acceptor).await.peer;
@@ -156,9 +169,13 @@ async fn a_stale_socket_file_is_taken_over() {
     let path = scratch.socket();
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "std leaves the file");
-    let _listener = bind(&Address::Unix(path.clone()), &Door::default())
-        .await
-        .unwrap();
+    let _listener = bind(
+        &Address::Unix(path.clone()),
+        &Door::default(),
+        &Tcp::default(),
+    )
+    .await
+    .unwrap();
     UnixStream::connect(&path).unwrap();
 }
 
@@ -193,9 +210,13 @@ async fn what_is_no_socket_is_left_alone() {
 async fn somebody_elses_file_is_not_unlinked() {
     let scratch = Scratch::new("unlink");
     let path = scratch.socket();
-    let listener = bind(&Address::Unix(path.clone()), &Door::default())
-        .await
-        .unwrap();
+    let listener = bind(
+        &Address::Unix(path.clone()),
+        &Door::default(),
+        &Tcp::default(),
+    )
+    .await
+    .unwrap();
     // Kept under another name, so that the new file cannot get its inode.
     fs::rename(&path, scratch.0.join("old")).unwrap();
     let _other = UnixListener::bind(&path).unwrap();

@@ -17,6 +17,10 @@ pub struct Door {
     pub deny: Vec<IpNet>,
     /// Takes connections to any address that the kernel diverts here (TPROXY).
     pub transparent: bool,
+    /// A socket for every IPv6 address takes no IPv4 clients.
+    pub v6only: bool,
+    /// The permissions of a Unix socket's file.
+    pub mode: Option<u32>,
 }
 
 /// What `net.core.somaxconn` is since Linux 5.4.
@@ -30,6 +34,8 @@ impl Default for Door {
             allow: Vec::new(),
             deny: Vec::new(),
             transparent: false,
+            v6only: false,
+            mode: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, Door, Greet, Pool, To};
+use super::{Address, Door, Greet, Pool, Tcp, To};
 
 /// One listener and where its connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Route {
     pub pool: Pool,
     /// When a connection without traffic is ended.
     pub limits: Limits,
+    /// What its sockets have.
+    pub tcp: Tcp,
 }
 
 /// How long a connection may go without a byte in either direction, and how long it may be at all.

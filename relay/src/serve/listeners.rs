@@ -36,7 +36,7 @@ pub(super) async fn open(routes: Vec<Route>) -> Result<Vec<Open>, Fault> {
 }
 
 async fn open_one(route: Route) -> Result<Open, Fault> {
-    let listener = bind(&route.listen, &route.door).await?;
+    let listener = bind(&route.listen, &route.door, &route.tcp).await?;
     Ok(Open {
         address: listener.address().clone(),
         acceptor: listener.open()?,

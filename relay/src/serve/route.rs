@@ -15,6 +15,7 @@ use crate::{
     pair::{Pair, Peer, Socket},
     plan::{Address, Greet, Route},
     stats::{books::Books, record::Record, tally::Tally},
+    tune::{Refused, tune},
     upstream::{Dialled, Names, Upstreams},
 };
 
@@ -52,6 +53,17 @@ impl Stages {
     fn record(&self, client: &Socket) -> Record {
         let (tally, books) = (self.tally.clone(), self.shared.books.clone());
         Record::open(tally, client.peer.clone(), books)
+    }
+
+    /// Sets what the route asks for on its side of the upstream. Whether the kernel would have it was tried at the start, so that
+    /// a refusal is of the moment, and no reason to end a connection.
+    fn tune(&self, upstream: &Socket) {
+        if upstream.is_tcp()
+            && let Err(refused) = tune(upstream, &self.route.tcp)
+        {
+            let Refused { setting, errno, .. } = refused;
+            tracing::debug!(route = %self.route.name, setting, %errno, "an upstream's socket goes without an option");
+        }
     }
 
     /// Where the client wanted to go, on a route to there.
@@ -115,9 +127,9 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
             () = drain.stopped() => return,
             changed = route.changed() => match changed {
                 Ok(()) => {
-                    let door = &route.borrow_and_update().route.door;
+                    let Route { door, tcp, .. } = &route.borrow_and_update().route;
                     own.set_limit(door.max_connections);
-                    acceptor.renew(door);
+                    acceptor.renew(door, tcp);
                     continue;
                 }
                 Err(_) => return,
@@ -187,6 +199,7 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
                     return record.end(outcome);
                 }
             }
+            stages.tune(&upstream);
             let connection = Connection {
                 pair: Pair { client, upstream },
                 limits: route.limits,

@@ -228,6 +228,21 @@ impl FromStr for Positive {
     }
 }
 
+/// Permissions of a file, octal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Permissions(pub(crate) u32);
+
+impl FromStr for Permissions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = u32::from_str_radix(text, 8).ok();
+        let mode = mode.filter(|mode| *mode <= 0o777);
+        mode.map(Self)
+            .ok_or_else(|| "not a file mode: write 660 for one, in octal digits".into())
+    }
+}
+
 /// A network, or the one of a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
 pub(crate) struct Network(pub(crate) IpNet);

@@ -125,6 +125,11 @@ pub(crate) fn ignore_notsent_lowat(socket: impl AsFd) -> io::Result<()> {
     )
 }
 
+/// Lets a listener take data with the SYN of a client, of so many at a time. Minimum kernel version: 3.7.
+pub(crate) fn set_fast_open(listener: impl AsFd, queue: c_int) -> io::Result<()> {
+    set(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue)
+}
+
 /// The protocol of the socket, `IPPROTO_TCP` or `IPPROTO_MPTCP`. Since Linux 2.6.32.
 pub(crate) fn protocol(socket: impl AsFd) -> io::Result<c_int> {
     let mut value: c_int = 0;

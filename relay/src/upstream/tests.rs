@@ -8,7 +8,7 @@ use std::{
 use super::*;
 use crate::{
     close::{By, How},
-    plan::{Balance, Check, Eject, Limits, To, Upstream},
+    plan::{Balance, Check, Eject, Limits, Tcp, To, Upstream},
 };
 
 /// Longer than any test may take: what ends before it was not ended by it.
@@ -66,6 +66,7 @@ fn start(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Upstreams {
         greet: crate::plan::Greet::default(),
         pool,
         limits: Limits::default(),
+        tcp: Tcp::default(),
     };
     Upstreams::start(&route, &Names::new(Vec::new()))
 }
