@@ -11,7 +11,7 @@ mod keep;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
@@ -102,7 +102,13 @@ impl Privileges {
         let held = held()?;
         let keep = wanted.keep.unwrap_or_default().0;
         let (keep, missing) = keep.into_iter().partition(|one| held.contains(one));
-        let directories = Vec::from_iter(sockets.iter().filter_map(|path| path.parent()));
+        let directories = sockets.iter().filter_map(|path| path.parent());
+        // A path of one word lies in the working directory.
+        let directories = directories.map(|path| match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        });
+        let directories = Vec::from_iter(directories);
         let loss = Loss {
             ids,
             keep,

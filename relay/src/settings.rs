@@ -328,6 +328,7 @@ impl Settings {
     fn route(mut self, defaults: &Self, names: &mut Names) -> Result<Route, String> {
         self.merge(defaults.clone());
         let greet = self.greet()?;
+        let listen = self.listen.ok_or("a route needs listen")?;
         let to = match (self.to, &greet.ask) {
             (None, Some(_)) => To(Vec::new()),
             (Some(_), Some(_)) => {
@@ -337,7 +338,6 @@ impl Settings {
             }
             (to, None) => to.ok_or("a route needs to")?.0,
         };
-        let listen = self.listen.ok_or("a route needs listen")?;
         let interval = self.check_interval.and_then(Limit::or_never);
         let check = interval.map(|interval| Check {
             interval,

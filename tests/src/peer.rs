@@ -109,7 +109,7 @@ impl Peer {
         Self::connect_from(socket, address)
     }
 
-    /// Connects from the port that `before` had, which must be reset by then.
+    /// Connects from the address and port that `before` had, which must be reset by then, or from port 0.
     ///
     /// # Errors
     ///

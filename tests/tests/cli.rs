@@ -122,7 +122,8 @@ fn a_port_that_comes_again_has_a_record_of_its_own() -> Result<()> {
     let listener = Listener::bind(&anywhere()?)?;
     let launch = Launch::forward(&anywhere()?, listener.address());
     let relay = launch.with(["--engine", "copy"]).start()?;
-    let client = Peer::connect(relay.address())?;
+    // No other test connects from there, so that the port stays free in between.
+    let client = Peer::connect_again("127.77.0.1:0", relay.address())?;
     let name = client.local()?;
     client.send(b"one")?;
     listener.accept()?.receive(3)?;

@@ -121,8 +121,10 @@ fn run(page: &str) -> Result<()> {
     let hosts = HOSTS.map(|address| host(&place, address));
     let folder = tempfile::tempdir()?;
     let (script, expected) = script(&blocks(&text)?, folder.path())?;
-    let mut shell = Command::new("bash");
-    shell.args(["-c", &script]).current_dir(folder.path());
+    let mut shell = Command::new("timeout");
+    shell
+        .args(["60", "bash", "-c", &script])
+        .current_dir(folder.path());
     shell.env("PATH", path_with_relay()?).stdin(Stdio::null());
     let output = place.enter(|| Ok(shell.output()?))?;
     let (printed, said) = (

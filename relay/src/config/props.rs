@@ -91,11 +91,22 @@ fn what_the_example_has_in_comments_is_right() {
         let Some(code) = line.strip_prefix("# ") else {
             continue;
         };
-        if keys.iter().any(|key| gives(code, key)) {
+        let is_key = |code: &str| keys.iter().any(|key| gives(code, key));
+        let goes_on = at > 0 && lines[at - 1].strip_prefix("# ").is_some_and(is_key);
+        if is_key(code) && !goes_on {
             let mut text = lines.clone();
             text[at] = code;
-            let read = read(Form::Toml, &text.join("\n"));
-            assert!(read.is_ok(), "examples/relay.toml:{}: {read:?}", at + 1);
+            // Lines that follow each other need each other.
+            let together = lines[at..].iter().map_while(|line| line.strip_prefix("# "));
+            for (line, code) in text[at..].iter_mut().zip(together) {
+                *line = code;
+            }
+            match read(Form::Toml, &text.join("\n")) {
+                Ok(_) => (),
+                // There is none on this host, which is as it should be.
+                Err((_, what)) if what.contains("/etc/relay/password") => (),
+                Err(fault) => panic!("examples/relay.toml:{}: {fault:?}", at + 1),
+            }
         }
     }
 }
