@@ -83,9 +83,6 @@ pub const FAULT_NO_SEQUENCE: u32 = 16;
 /// Fault: the source could not be asked how far it had been read; what it had read may have been delivered again.
 pub const FAULT_NO_BEGINNING: u32 = 32;
 
-/// Faults after which a stream is not what the peer sent.
-pub const FATAL: u32 = FAULT_NOT_TRIMMED | FAULT_NOT_REDIRECTED | FAULT_NO_BEGINNING;
-
 /// Most cost that may be on its way between a source and its target's send buffer, bytes.
 ///
 /// Well under a grown send buffer (4 MiB by default), as the backlog worker retries only after a jiffy.

@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use relay_common::flow::{FATAL, FAULT_NO_PEER};
+use relay_common::flow::{
+    FAULT_NO_BEGINNING, FAULT_NO_PEER, FAULT_NOT_REDIRECTED, FAULT_NOT_TRIMMED,
+};
 use rustix::net::sockopt;
 
 use super::{
@@ -143,17 +145,13 @@ impl Carried {
             }
         }
         let faults = Direction::BOTH.map(|direction| self.flow(direction).faults());
-        let fatal = faults.iter().any(|faults| faults & FATAL != 0);
-        fatal.then(|| {
-            tracing::error!(
-                ?faults,
-                "the verdict program could not keep a stream whole; it is reset"
-            );
-            Outcome::relay(How::Error {
-                errno: 0,
-                call: "verdict",
-            })
-        })
+        let call = failed_call(faults[0] | faults[1])?;
+        tracing::error!(
+            ?faults,
+            call,
+            "the verdict program could not keep a stream whole; it is reset"
+        );
+        Some(Outcome::relay(How::Error { errno: 0, call }))
     }
 
     /// The outcome when no byte has moved for as long as the limit in force allows, or when its life is over; to be asked now
@@ -292,4 +290,16 @@ impl Drop for Names {
             self.base.kernel.forget(cookie);
         }
     }
+}
+
+/// What failed in the program when a stream is no longer what its sender sent: the helper, or the field that it could not
+/// read. `None` when `faults` are such that no byte was lost or repeated.
+fn failed_call(faults: u32) -> Option<&'static str> {
+    [
+        (FAULT_NOT_TRIMMED, "bpf_skb_adjust_room"),
+        (FAULT_NOT_REDIRECTED, "bpf_sk_redirect_map"),
+        (FAULT_NO_BEGINNING, "copied_seq"),
+    ]
+    .into_iter()
+    .find_map(|(fault, call)| (faults & fault != 0).then_some(call))
 }
