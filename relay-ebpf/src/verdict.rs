@@ -83,26 +83,29 @@ fn fresh(context: &SkBuffContext, flow: *mut Flow, slot: u32) -> u32 {
         judged.next_seq = next_seq;
         return length;
     }
-    let cut = if overlap < length { overlap } else { length };
-    if overlap < length {
-        judged.next_seq = next_seq;
+    if overlap >= length {
+        judged.trimmed = judged.trimmed.wrapping_add(length);
+        return 0;
     }
-    if !trim(context, cut) {
+    judged.next_seq = next_seq;
+    if !trim(context, overlap) {
         error!(
             context,
-            "{} bytes that had been judged before could not be cut off", cut
+            "{} bytes that had been judged before could not be cut off", overlap
         );
         judged.faults |= FAULT_NOT_TRIMMED;
         return length;
     }
-    judged.trimmed = judged.trimmed.wrapping_add(cut);
-    length - cut
+    judged.trimmed = judged.trimmed.wrapping_add(overlap);
+    length - overlap
 }
 
 /// `bpf_skb_adjust_room` takes at most 0xfff bytes at a time; net/core/filter.c.
 const CUT_AT_ONCE: u32 = 0xfff;
-/// Enough for the largest segment, 64 KiB plus GRO's last one.
-const CUTS: u32 = 33;
+/// Enough for any segment: while a socket is in use, the segments that come for it become one, of as many pages as a
+/// buffer has places for; net/ipv4/tcp_ipv4.c, `tcp_add_to_backlog`. With 17 places of 32 KiB each, 327,415 bytes were seen,
+/// of which 261,932 were old.
+const CUTS: u32 = 2048;
 
 #[inline(always)]
 fn trim(context: &SkBuffContext, bytes: u32) -> bool {

@@ -52,18 +52,36 @@ pub struct Bench {
 ///
 /// Fails when the case does.
 pub fn play(name: &str, engine: Engine, case: fn(&Bench) -> Result<()>) -> Result<()> {
+    play_on(name, engine, case, false)
+}
+
+/// The same on a device with offload.
+///
+/// # Errors
+///
+/// Fails when the case does.
+pub fn play_offloaded(name: &str, engine: Engine, case: fn(&Bench) -> Result<()>) -> Result<()> {
+    play_on(name, engine, case, true)
+}
+
+fn play_on(
+    name: &str,
+    engine: Engine,
+    case: fn(&Bench) -> Result<()>,
+    offload: bool,
+) -> Result<()> {
     let needs = [Need::Offered(engine), Need::Namespaces, Need::Tun];
     if !needs::met(name, &needs)? {
         return Ok(());
     }
-    case(&Bench::new(engine)?)
+    case(&Bench::new(engine, offload)?)
 }
 
 impl Bench {
-    fn new(engine: Engine) -> Result<Self> {
+    fn new(engine: Engine, offload: bool) -> Result<Self> {
         let netns = Arc::new(Netns::new()?);
         let place = Place::Inside(netns.clone());
-        let tap = Tap::new(&place, DEVICE)?;
+        let tap = Tap::new(&place, DEVICE, offload)?;
         // A queue that is never full: the test is slower than the kernel.
         netns.ip(&format!(
             "addr add {KERNEL}/24 dev {DEVICE}\n\

@@ -1,5 +1,6 @@
 //! relay against segments made by hand: everything that a peer may say, and an ordinary one rarely does.
 
+mod busy;
 mod early;
 mod ends;
 mod greeted;
@@ -12,6 +13,7 @@ mod urgent;
 mod vanished;
 mod window;
 
+use busy::*;
 use early::*;
 use ends::*;
 use greeted::*;
@@ -25,15 +27,17 @@ use window::*;
 
 /// Makes a test of every case under every engine, named `engine::case`.
 macro_rules! segments {
-    ($($case:ident),+ $(,)?) => {
-        mod sockmap { $( segments!(@ Sockmap $case); )+ }
-        mod splice { $( segments!(@ Splice $case); )+ }
-        mod copy { $( segments!(@ Copy $case); )+ }
+    ($play:ident in $place:ident: $($case:ident),+ $(,)?) => {
+        mod $place {
+            mod sockmap { $( segments!(@ $play Sockmap $case); )+ }
+            mod splice { $( segments!(@ $play Splice $case); )+ }
+            mod copy { $( segments!(@ $play Copy $case); )+ }
+        }
     };
-    (@ $engine:ident $case:ident) => {
+    (@ $play:ident $engine:ident $case:ident) => {
         #[test]
         fn $case() -> ::anyhow::Result<()> {
-            ::relay_tests::rawtcp::play(
+            ::relay_tests::rawtcp::$play(
                 concat!(module_path!(), "::", stringify!($case)),
                 ::relay_tests::record::Engine::$engine,
                 crate::$case,
@@ -42,7 +46,7 @@ macro_rules! segments {
     };
 }
 
-segments! {
+segments! { play in plain:
     a_probe_adds_no_bytes,
     a_repeated_head,
     a_repeated_head_of_garbage,
@@ -70,4 +74,8 @@ segments! {
     urgent_byte_and_fin_before_accept,
     with_and_without_options,
     zero_window,
+}
+
+segments! { play_offloaded in offloaded:
+    repeats_become_one_segment,
 }
