@@ -14,6 +14,8 @@ pub mod topology;
 
 pub mod netns;
 
+pub mod steer;
+
 pub mod relay;
 
 pub mod record;

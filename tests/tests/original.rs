@@ -2,9 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::Write as _,
     net::{IpAddr, SocketAddr},
-    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +12,8 @@ use relay_tests::{
     peer::{Address, Listener, Peer},
     record::Engine,
     relay::{Launch, Relay},
-    topology::{Topology, Wire},
+    steer::{deliver_marked, nft, routed},
+    topology::Topology,
 };
 
 const ENGINES: [Engine; 3] = [Engine::Sockmap, Engine::Splice, Engine::Copy];
@@ -36,46 +35,6 @@ fn engines(name: &str) -> Result<Vec<Engine>> {
         }
     }
     Ok(met)
-}
-
-fn netns(place: &Place) -> Result<&Netns> {
-    match place {
-        Place::Inside(netns) => Ok(netns),
-        Place::Here => bail!("no namespace"),
-    }
-}
-
-/// Clients whose way to the upstreams goes by relay's namespace.
-fn routed() -> Result<Topology> {
-    let net = Wire::Veth.build()?;
-    netns(&net.relay)?.ip("addr add fd99:1::1/64 dev clients nodad\n\
-         addr add fd99:2::1/64 dev upstreams nodad\n")?;
-    netns(&net.client)?.ip("addr add fd99:1::2/64 dev relay nodad\n\
-         route add default via 10.99.1.1\n\
-         route add ::/0 via fd99:1::1\n")?;
-    netns(&net.upstream)?.ip("addr add fd99:2::2/64 dev relay nodad\n\
-         route add default via 10.99.2.1\n\
-         route add ::/0 via fd99:2::1\n")?;
-    Ok(net)
-}
-
-/// One rule in a chain of this kind.
-fn nft(place: &Place, chain: &str, rule: &str) -> Result<()> {
-    let rules = format!("table inet test {{\nchain test {{\ntype {chain};\n{rule}\n}}\n}}\n");
-    place.enter(|| {
-        let mut child = Command::new(needs::program("nft").context("no nft")?)
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let mut stdin = child.stdin.take().context("no stdin")?;
-        stdin.write_all(rules.as_bytes())?;
-        drop(stdin);
-        let output = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "nft: {rules}: {said}");
-        Ok(())
-    })
 }
 
 fn ip(address: &Address) -> Result<SocketAddr> {
@@ -170,20 +129,7 @@ fn diverted_clients_reach_where_they_wanted_to_go() -> Result<()> {
 
 /// TPROXY for what clients send, and a route that keeps it here.
 fn divert(net: &Topology, here: u16) -> Result<()> {
-    for link in ["all", "clients"] {
-        let name = format!("net/ipv4/conf/{link}/rp_filter");
-        net.relay.sysctl(&name, "0")?;
-    }
-    netns(&net.relay)?.ip("rule add fwmark 1 lookup 100\n\
-         route add local 0.0.0.0/0 dev lo table 100\n\
-         route add local ::/0 dev lo table 100\n")?;
-    // A batch knows rules of the other family only.
-    net.relay.enter(|| {
-        let rule = ["-6", "rule", "add", "fwmark", "1", "lookup", "100"];
-        let status = Command::new("ip").args(rule).status()?;
-        ensure!(status.success(), "ip {rule:?}");
-        Ok(())
-    })?;
+    deliver_marked(&net.relay)?;
     nft(
         &net.relay,
         "filter hook prerouting priority mangle",
