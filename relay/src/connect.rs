@@ -1,5 +1,7 @@
 //! One attempt to connect within a deadline, and waiting for it for as long as the client does.
 
+mod near;
+
 use std::{
     future::{Future, pending},
     net::SocketAddr,
@@ -28,11 +30,50 @@ use crate::{
     },
 };
 
+pub use self::near::{Near, Unfit, try_out};
+
 /// How long to wait before asking a Unix listener with a full backlog again; doubled up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// How long to wait for a descriptor, and how often.
 const SCARCE: (Duration, u32) = (Duration::from_millis(50), 40);
+
+/// Why an attempt has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The call that failed; any but `connect` is about relay's own end.
+    pub call: &'static str,
+    /// What it said; `ETIMEDOUT` when time was up.
+    pub errno: Errno,
+}
+
+impl Failed {
+    /// How a connection ends by it.
+    #[must_use]
+    pub fn outcome(self) -> Outcome {
+        Outcome::failed(Side::Upstream, self.call, &self.errno.into())
+    }
+
+    /// Whether this host lacks something, which is not the upstream's fault.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        let lacking = [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::ADDRNOTAVAIL,
+        ];
+        self.call != "connect" || lacking.contains(&self.errno)
+    }
+}
+
+impl From<Errno> for Failed {
+    fn from(errno: Errno) -> Self {
+        let call = "connect";
+        Self { call, errno }
+    }
+}
 
 /// An upstream: nonblocking, in no poll set, armed to reset; or how the connection ends without it.
 type Upstream<T> = Result<T, Outcome>;
@@ -59,21 +100,24 @@ pub async fn while_waited_for<T>(
     }
 }
 
-/// One attempt to connect to `at`, within `limit`.
+/// One attempt to connect to `at` from `near`, within `limit`.
 ///
 /// # Errors
 ///
 /// Gives what connect(2) said, or what kept it from being asked; `ETIMEDOUT` when `limit` is over.
-pub async fn attempt(at: &Peer, limit: Duration) -> Result<Socket, Errno> {
+pub async fn attempt(at: &Peer, near: &Near, limit: Duration) -> Result<Socket, Failed> {
     let connecting = async {
         match at {
-            Peer::Ip(at) => tcp(*at).await,
-            Peer::Unix(path) => unix(path).await.map(|fd| Socket::new(fd, at.clone())),
+            Peer::Ip(at) => tcp(*at, near).await,
+            Peer::Unix(path) => {
+                let fd = unix(path).await?;
+                Ok(Socket::new(fd, at.clone()))
+            }
         }
     };
     timeout(limit, connecting)
         .await
-        .unwrap_or(Err(Errno::TIMEDOUT))
+        .unwrap_or(Err(Errno::TIMEDOUT.into()))
 }
 
 async fn watching<T>(
@@ -121,7 +165,22 @@ async fn gone(client: &tokio::io::unix::AsyncFd<OwnedFd>) -> Outcome {
     }
 }
 
-async fn tcp(at: SocketAddr) -> Result<Socket, Errno> {
+async fn tcp(at: SocketAddr, near: &Near) -> Result<Socket, Failed> {
+    let [first, second] = near.sources(at);
+    match tcp_from(at, near, first).await {
+        Err(Failed {
+            errno: Errno::ADDRINUSE | Errno::ADDRNOTAVAIL,
+            ..
+        }) if second.is_some() => tcp_from(at, near, second).await,
+        other => other,
+    }
+}
+
+async fn tcp_from(
+    at: SocketAddr,
+    near: &Near,
+    source: Option<SocketAddr>,
+) -> Result<Socket, Failed> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -129,6 +188,7 @@ async fn tcp(at: SocketAddr) -> Result<Socket, Errno> {
     let fd = socket(family).await?;
     close::arm(&fd);
     tune(&fd)?;
+    near.set(&fd, source)?;
     let fd = established(fd, &at).await?;
     not_itself(&fd)?;
     Ok(Socket::new(fd, Peer::Ip(at)))

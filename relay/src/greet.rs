@@ -19,7 +19,7 @@ use rustix::{
 };
 use tokio::time::timeout;
 
-pub use self::ask::{Asked, answer, asked, found};
+pub use self::ask::{Asked, answer, asked, out_of_reach};
 use self::ear::Ear;
 use crate::{
     close::{By, How, Outcome},

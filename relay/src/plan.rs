@@ -3,6 +3,7 @@
 mod address;
 mod greet;
 mod listen;
+mod outgoing;
 mod route;
 mod tcp;
 mod upstream;
@@ -19,6 +20,7 @@ pub use self::{
         AcceptProxy, Ask, Credentials, Greet, Place, PlaceError, Protocol, ProxyVersion, Reach,
     },
     listen::Door,
+    outgoing::Outgoing,
     route::{Limits, Route},
     tcp::{Keepalive, Tcp},
     upstream::{Balance, Check, Eject, Pool, Target, To, Upstream},
@@ -74,6 +76,22 @@ impl Plan {
                 && let Address::Unix(_) = route.listen
             {
                 return Err(fault(RouteError::NoNetworks(route.listen.clone())));
+            }
+            let fixed = route.to.0.iter().map(|upstream| &upstream.at);
+            let unfit = |at: &&Target| at.fixed().is_some_and(|at| !route.outgoing.fits(&at));
+            if let Some(at) = fixed.clone().find(unfit) {
+                return Err(fault(match at.is_unix() {
+                    true => RouteError::NoClientAddress(at.clone()),
+                    false => RouteError::NoSource(at.clone()),
+                }));
+            }
+            if let (Address::Unix(_), true, None) = (
+                &route.listen,
+                route.outgoing.transparent,
+                &route.greet.accept,
+            ) {
+                let listen = Target::Address(route.listen.clone());
+                return Err(fault(RouteError::NoClientAddress(listen)));
             }
             if policy.choice == Choice::Only(EngineKind::Sockmap) {
                 let tos = route.to.0.iter().filter(|upstream| upstream.at.is_unix());
@@ -178,6 +196,14 @@ pub enum RouteError {
         "allow and deny cannot hold for {0}: clients of a Unix socket have no address; use the mode of its directory"
     )]
     NoNetworks(Address),
+    /// Addresses to connect from are given, and none of this family.
+    #[error("source has no address of the family of {0}: give one more, for that family")]
+    NoSource(Target),
+    /// Only TCP connections have addresses that a client's own can stand for.
+    #[error(
+        "transparent-source cannot hold for {0}: a Unix socket has no client address; accept-proxy can tell one to a listener"
+    )]
+    NoClientAddress(Target),
     /// The sockmap engine carries TCP only.
     #[error("--engine sockmap cannot serve {0}: sockmap forwards TCP only; use auto or splice")]
     SockmapNeedsTcp(Address),
@@ -263,6 +289,7 @@ mod tests {
             pool: Pool::default(),
             limits: Limits::default(),
             tcp: Tcp::default(),
+            outgoing: Outgoing::default(),
         }
     }
 

@@ -23,10 +23,11 @@ use self::{
 };
 use crate::{
     accept::{BindError, Ours, raise_open_files},
+    connect::{self, Unfit},
     drain::{Drain, Drained, Places},
     engine::{Engines, Unavailable},
     notify,
-    plan::Plan,
+    plan::{Plan, Route},
     privileges::{self, Privileges},
     stats::books::{Books, Phase, Source},
     upstream::Names,
@@ -42,6 +43,14 @@ pub enum Fault {
     /// The engine asked for cannot be had.
     #[error(transparent)]
     Engine(#[from] Unavailable),
+    /// What connections to upstreams are to have cannot be had.
+    #[error("route {route}: {unfit}")]
+    Outgoing {
+        /// Of which route.
+        route: String,
+        /// What it is.
+        unfit: Unfit,
+    },
     /// Privileges are not given up.
     #[error(transparent)]
     Privileges(#[from] privileges::Fault),
@@ -68,10 +77,13 @@ pub async fn run(
     let mut hangup = signal(SignalKind::hangup())?;
     raise_open_files();
     let drain = Drain::new();
+    let outgoing = plan.routes.clone();
     let open = open(plan.routes).await?;
     // Clients wait in the backlog meanwhile: an engine's self-test must not compete with them.
     let engines = Arc::new(Engines::start(plan.policy, &drain).await?);
     privileges.shed()?;
+    // With what is left, since that is what every connection will be made with.
+    outgoing.iter().try_for_each(try_out)?;
     books.ask(Arc::downgrade(&engines) as Weak<dyn Source>);
     let shared = Shared {
         engines: engines.clone(),
@@ -126,6 +138,14 @@ pub async fn run(
         tracing::warn!(connections, "had to be reset to stop");
     }
     Ok(drained)
+}
+
+/// Sees whether connections of `route` to its upstreams can have what they are to have.
+fn try_out(route: &Route) -> Result<(), Fault> {
+    connect::try_out(&route.outgoing).map_err(|unfit| Fault::Outgoing {
+        route: route.name.clone(),
+        unfit,
+    })
 }
 
 /// The signals that stop.

@@ -3,10 +3,11 @@
 //! A flag and its key have one name: `--connect-timeout` and `connect-timeout`.
 
 mod greeting;
+mod outgoing;
 mod to;
 mod values;
 
-use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{net::IpAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use bytesize::ByteSize;
 use clap::Args;
@@ -180,6 +181,24 @@ pub(crate) struct Settings {
     /// Where their connections go.
     #[arg(skip)]
     to: Option<Tos>,
+    /// Connects to upstreams from this address; may be given once for IPv4 and once for IPv6, and then addresses of a family
+    /// without one are not dialled [default: what the host's routes say].
+    #[arg(long, value_name = "IP")]
+    #[serde(deserialize_with = "outgoing::one_or_more")]
+    source: Option<Vec<IpAddr>>,
+    /// Connects to upstreams through this network interface only.
+    #[arg(long, value_name = "NAME", value_parser = outgoing::interface)]
+    #[serde(deserialize_with = "outgoing::interface_key")]
+    interface: Option<String>,
+    /// Marks what is sent to upstreams, for ip rule and nftables; 0 for no mark. Needs CAP_NET_ADMIN (CAP_NET_RAW from Linux
+    /// 5.17 on) for every connection: keep it beside --user [default: 0].
+    #[arg(long, value_name = "MARK", value_parser = outgoing::mark)]
+    mark: Option<u32>,
+    /// Connects to upstreams from the client's own address, that of a PROXY header included, and its port if that is free; a
+    /// client without an address of the upstream's family is reset. Needs CAP_NET_RAW or CAP_NET_ADMIN for every connection,
+    /// and routes that bring the answers back: docs/uses/transparent-source.md [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    transparent_source: Option<bool>,
     /// How one of several upstreams is chosen; all ways honour weights [default: round-robin].
     #[arg(long, value_name = "WAY")]
     balance: Option<Balancing>,
@@ -234,7 +253,7 @@ pub(crate) struct Settings {
     /// Permissions of the file of a Unix socket to listen on, octal [default: what the umask leaves of 777].
     #[arg(long, value_name = "MODE")]
     socket_mode: Option<Permissions>,
-    /// Asks a silent peer after this long whether it is still there; 0 or none for never [default: 1m].
+    /// Asks a silent peer after this long whether it is still there (keepalive); none or 0 turns that off [default: 1m].
     #[arg(long, value_name = "DURATION")]
     keepalive_idle: Option<Limit>,
     /// How often it is asked [default: 10s].
@@ -328,6 +347,7 @@ impl Settings {
     fn route(mut self, defaults: &Self, names: &mut Names) -> Result<Route, String> {
         self.merge(defaults.clone());
         let greet = self.greet()?;
+        let outgoing = self.outgoing()?;
         let listen = self.listen.ok_or("a route needs listen")?;
         let to = match (self.to, &greet.ask) {
             (None, Some(_)) => To(Vec::new()),
@@ -406,6 +426,7 @@ impl Settings {
                 life: self.max_life.and_then(Limit::or_never),
             },
             tcp,
+            outgoing,
         })
     }
 }

@@ -167,6 +167,11 @@ fn socks5_exit() -> Result<()> {
     run("socks5-exit")
 }
 
+#[test]
+fn transparent_source() -> Result<()> {
+    run("transparent-source")
+}
+
 /// A page that nobody runs would be believed all the same.
 #[test]
 fn every_page_is_run() -> Result<()> {
@@ -179,7 +184,14 @@ fn every_page_is_run() -> Result<()> {
     }
     pages.sort();
     ensure!(
-        pages == ["load-balancer", "port-forward", "sidecar", "socks5-exit"],
+        pages
+            == [
+                "load-balancer",
+                "port-forward",
+                "sidecar",
+                "socks5-exit",
+                "transparent-source"
+            ],
         "{pages:?}"
     );
     Ok(())

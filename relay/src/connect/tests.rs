@@ -69,8 +69,8 @@ struct Dialled {
 }
 
 async fn dial(client: OwnedFd, to: &Peer, limit: Duration, drain: &Drain) -> Dialled {
-    let failed = |errno: Errno| Outcome::failed(Side::Upstream, "connect", &errno.into());
-    let dialling = async { attempt(to, limit).await.map_err(failed) };
+    let near = Near::default();
+    let dialling = async { attempt(to, &near, limit).await.map_err(Failed::outcome) };
     let (_client, upstream) = while_waited_for(client, drain, dialling).await;
     Dialled { upstream }
 }

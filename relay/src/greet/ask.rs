@@ -1,6 +1,6 @@
 //! Clients that say where they want to go, in SOCKS5 or by HTTP CONNECT: what they ask, and what they are told.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use rustix::net::{Shutdown, getsockname, shutdown};
 use subtle::ConstantTimeEq;
@@ -11,7 +11,7 @@ use crate::{
     close::{self, Outcome},
     drain::Drain,
     pair::{Side, Socket},
-    plan::{Address, Ask, Credentials, Protocol, Reach},
+    plan::{Address, Ask, Credentials, Protocol},
 };
 
 /// How long a client that is refused may take to read why.
@@ -127,42 +127,11 @@ fn knows(credentials: &Credentials, user: &[u8], password: &[u8]) -> bool {
     (user & password).into()
 }
 
-/// The addresses behind `to` that a client may be connected to.
-///
-/// What a name means is checked, not the name: one that anybody can have point to this host would be a way in.
-///
-/// # Errors
-///
-/// Says how the connection ends when there are none.
-pub async fn found(
-    to: &Address,
-    reach: &Reach,
-    limit: Duration,
-) -> Result<Vec<SocketAddr>, Outcome> {
-    let failed = |error: &std::io::Error| Outcome::failed(Side::Upstream, "resolve", error);
-    let all = match to {
-        Address::Ip(at) => vec![*at],
-        Address::Name(host, port) => {
-            let lookup = tokio::net::lookup_host((host.as_str(), *port));
-            match timeout(limit, lookup).await {
-                Ok(Ok(found)) => found.collect(),
-                Ok(Err(error)) => return Err(failed(&error)),
-                Err(_) => return Err(failed(&rustix::io::Errno::TIMEDOUT.into())),
-            }
-        }
-        // No request says one of these.
-        Address::Unix(_) | Address::Original => Vec::new(),
-    };
-    let admitted = all.into_iter().filter(|at| reach.admits(*at));
-    let admitted = Vec::from_iter(admitted.take(MOST_TRIED));
-    match admitted.is_empty() {
-        true => Err(Refusal::Destination.outcome()),
-        false => Ok(admitted),
-    }
+/// How the connection of a client ends that may not go where it wants to.
+#[must_use]
+pub fn out_of_reach() -> Outcome {
+    Refusal::Destination.outcome()
 }
-
-/// A name with more addresses than these does not need them all.
-const MOST_TRIED: usize = 8;
 
 /// Tells `client` what came of what it asked for. One whose upstream is not to be had is told why, and is gone then.
 ///
@@ -174,7 +143,7 @@ pub async fn answer(
     protocol: Protocol,
     upstream: Result<Socket, Outcome>,
 ) -> Result<(Socket, Socket), Outcome> {
-    let refused = |outcome: &Outcome| *outcome == Refusal::Destination.outcome();
+    let refused = |outcome: &Outcome| *outcome == out_of_reach();
     match upstream {
         Ok(upstream) => {
             let message = match protocol {

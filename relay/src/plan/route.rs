@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, Door, Greet, Pool, Tcp, To};
+use super::{Address, Door, Greet, Outgoing, Pool, Tcp, To};
 
 /// One listener and where its connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Route {
     pub limits: Limits,
     /// What its sockets have.
     pub tcp: Tcp,
+    /// What its connections to upstreams have at relay's own end.
+    pub outgoing: Outgoing,
 }
 
 /// How long a connection may go without a byte in either direction, and how long it may be at all.

@@ -7,6 +7,7 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     Fault,
     route::{Shared, Stages, accept},
+    try_out,
 };
 use crate::{
     accept::{Acceptor, Own, bind},
@@ -150,6 +151,10 @@ impl Listeners {
         for route in routes {
             let mut running = self.running.iter().zip(&kept);
             let found = running.position(|(one, kept)| !kept && one.listen == route.listen);
+            let is_as_it_was = |at: usize| self.running[at].stages.borrow().route == route;
+            if !found.is_some_and(is_as_it_was) {
+                try_out(&route)?;
+            }
             steps.push(match found {
                 Some(at) => {
                     kept[at] = true;

@@ -1,8 +1,8 @@
 //! One route from its clients to their records.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
-use rustix::io::Errno;
+use rustix::{io::Errno, net::getsockname};
 use tokio::sync::watch;
 
 use super::asked;
@@ -16,7 +16,7 @@ use crate::{
     plan::{Address, Greet, Route},
     stats::{books::Books, record::Record, tally::Tally},
     tune::{Refused, tune},
-    upstream::{Dialled, Names, Upstreams},
+    upstream::{Dialled, Elsewhere, Names, Upstreams},
 };
 
 /// What all routes share.
@@ -86,7 +86,9 @@ impl Stages {
         upstream: &Socket,
         live: &mut Live,
     ) -> Result<(), Outcome> {
-        if let Some(own) = self.shared.ours.dials(&upstream.fd) {
+        // A client whose own address relay has taken over is not relay.
+        let borrowed = self.route.outgoing.transparent && is_at(upstream, &client.peer);
+        if !borrowed && let Some(own) = self.shared.ours.dials(&upstream.fd) {
             live.keep(own);
         }
         match (&client.peer, &upstream.peer) {
@@ -167,16 +169,20 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
     if let Some(Origin { source, .. }) = origin {
         record.on_behalf_of(Peer::Ip(source));
     }
+    // Where a header says who it is, the balance goes by that, and a transparent source.
+    let from = origin.map_or(client.peer.clone(), |origin| Peer::Ip(origin.source));
     let joined = match &route.greet.ask {
-        Some(ask) => Box::pin(asked::join(client, ask, route.connect, drain, &mut record)).await,
+        Some(ask) => {
+            let joining = asked::join(client, ask, &from, upstreams, drain, &mut record);
+            Box::pin(joining).await
+        }
         None => {
-            // Where a header says who it is, the balance goes by that.
-            let from = origin.map_or(client.peer.clone(), |origin| Peer::Ip(origin.source));
+            let original = original.as_ref().map(|to| Elsewhere { to, reach: None });
             let Dialled {
                 client: fd,
                 peer,
                 upstream,
-            } = Box::pin(upstreams.dial(client.fd, &from, original.as_ref(), drain)).await;
+            } = Box::pin(upstreams.dial(client.fd, &from, original, drain)).await;
             if let Some(peer) = peer {
                 record.dialled(peer);
             }
@@ -211,6 +217,13 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
         // The client is armed: dropping it resets it.
         Err(outcome) => record.end(outcome),
     }
+}
+
+/// Whether the near end of `socket` has the address of `peer`.
+fn is_at(socket: &Socket, peer: &Peer) -> bool {
+    let near = getsockname(socket).ok();
+    let near = near.and_then(|near| SocketAddr::try_from(near).ok());
+    near.is_some_and(|near| *peer == Peer::Ip(near))
 }
 
 /// Hears what the client has to say before anything else.

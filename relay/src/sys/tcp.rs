@@ -130,6 +130,12 @@ pub(crate) fn set_fast_open(listener: impl AsFd, queue: c_int) -> io::Result<()>
     set(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue)
 }
 
+/// Has a bind to port 0 take an address only. The port is chosen by connect(2), for which one is free as long as this peer has
+/// it not yet: many more connections are possible that way than there are ports. Minimum kernel version: 4.2.
+pub(crate) fn bind_address_only(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
 /// The protocol of the socket, `IPPROTO_TCP` or `IPPROTO_MPTCP`. Since Linux 2.6.32.
 pub(crate) fn protocol(socket: impl AsFd) -> io::Result<c_int> {
     let mut value: c_int = 0;

@@ -11,12 +11,14 @@ mod snapshot;
 use std::{
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use rustix::io::Errno;
 use tokio::task::JoinSet;
 
 use self::{
@@ -28,10 +30,10 @@ use self::{
 pub use self::{endpoint::State, names::Names, snapshot::Snapshot};
 use crate::{
     close::Outcome,
-    connect,
+    connect::{self, Failed, Near},
     drain::Drain,
     pair::{Peer, Socket},
-    plan::{Address, Pool, Route, Upstream},
+    plan::{Address, Outgoing, Pool, Reach, Route, Upstream},
     stats::gauge::Raised,
 };
 
@@ -41,13 +43,25 @@ pub struct Upstreams {
     route: Arc<str>,
     entries: Vec<Arc<Entry>>,
     pool: Pool,
+    outgoing: Arc<Outgoing>,
     limit: Duration,
     names: Names,
     balancer: Balancer,
     /// Held while one is left out, so that the last two do not go at once.
     ejecting: Mutex<()>,
+    /// A client could not be connected for its address, and that was told.
+    told: AtomicBool,
     /// Ended with it.
     _background: JoinSet<()>,
+}
+
+/// Where a client is to be connected to, where the route does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Elsewhere<'a> {
+    /// There.
+    pub to: &'a Address,
+    /// What it has to be among, whatever name it has; none for anywhere.
+    pub reach: Option<&'a Reach>,
 }
 
 /// What came of a dial.
@@ -69,22 +83,30 @@ impl Upstreams {
         let name: Arc<str> = route.name.as_str().into();
         let entries = route.to.0.iter().cloned().map(Entry::new).map(Arc::new);
         let entries = Vec::from_iter(entries);
+        let outgoing = Arc::new(route.outgoing.clone());
         let mut background = JoinSet::new();
         for entry in entries.iter().filter(|entry| entry.is_name()) {
             let (entry, name, names) = (entry.clone(), name.clone(), names.clone());
             background.spawn(async move { entry.follow(&name, &names).await });
         }
         if let Some(check) = route.pool.check {
-            background.spawn(check::watch(entries.clone(), check, name.clone()));
+            background.spawn(check::watch(
+                entries.clone(),
+                check,
+                Near::own(outgoing.clone()),
+                name.clone(),
+            ));
         }
         Self {
             route: name,
             entries,
             pool: route.pool,
+            outgoing,
             limit: route.connect,
             names: names.clone(),
             balancer: Balancer::new(route.pool.balance),
             ejecting: Mutex::default(),
+            told: AtomicBool::new(false),
             _background: background,
         }
     }
@@ -97,7 +119,7 @@ impl Upstreams {
         &self,
         client: OwnedFd,
         from: &Peer,
-        to: Option<&Address>,
+        to: Option<Elsewhere<'_>>,
         drain: &Drain,
     ) -> Dialled {
         let mut race = Race::new(self, from, to);
@@ -156,9 +178,9 @@ impl Upstreams {
     }
 
     /// An attempt failed. After too many the endpoint is left out for a while, unless no other is left.
-    fn failed(&self, endpoint: &Arc<Endpoint>, errno: Errno) {
+    fn failed(&self, endpoint: &Arc<Endpoint>, failed: Failed) {
         endpoint.failed();
-        if is_own(errno) {
+        if failed.is_own() {
             return;
         }
         let row = endpoint.blamed();
@@ -169,17 +191,20 @@ impl Upstreams {
         let other =
             |other: &Arc<Endpoint>| !Arc::ptr_eq(other, endpoint) && other.is_usable(&self.route);
         if endpoint.is_usable(&self.route) && self.known().iter().any(other) {
-            endpoint.eject(eject.period, &errno.into(), &self.route);
+            endpoint.eject(eject.period, &failed.errno.into(), &self.route);
         }
     }
-}
 
-/// Whether this host lacks something, which is not the upstream's fault.
-fn is_own(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL
-    )
+    /// There is no address from which any upstream can be connected to for `client`.
+    fn unreachable(&self, client: &Peer) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                route = &*self.route,
+                %client,
+                "no upstream has an address of the family that source or transparent-source asks for; such clients are reset"
+            );
+        }
+    }
 }
 
 #[cfg(test)]

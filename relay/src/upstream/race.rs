@@ -6,26 +6,30 @@ use futures_util::{StreamExt, future::OptionFuture, stream::FuturesUnordered};
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Upstreams, endpoint::Endpoint};
+use super::{Elsewhere, Upstreams, endpoint::Endpoint};
 use crate::{
     close::Outcome,
-    connect::attempt,
+    connect::{Failed, Near, attempt},
+    greet,
     pair::{Peer, Side, Socket},
-    plan::Address,
     stats::gauge::Raised,
 };
 
 /// How long an attempt is ahead of one to the same host in the other family: the Connection Attempt Delay of RFC 8305.
 const AHEAD: Duration = Duration::from_millis(250);
 
+/// A name that a client says may have any number of addresses, and does not need more than these.
+const MOST_TRIED: usize = 8;
+
 /// What an attempt came to.
-type Attempted = (Arc<Endpoint>, Raised, Result<Socket, Errno>);
+type Attempted = (Arc<Endpoint>, Raised, Result<Socket, Failed>);
 
 /// The dial for one client.
 pub(super) struct Race<'a> {
     upstreams: &'a Upstreams,
     client: &'a Peer,
-    to: Option<&'a Address>,
+    to: Option<Elsewhere<'a>>,
+    near: Near,
     deadline: Instant,
     untried: Vec<Arc<Endpoint>>,
     /// The last one that was tried.
@@ -33,12 +37,17 @@ pub(super) struct Race<'a> {
 }
 
 impl<'a> Race<'a> {
-    pub(super) fn new(upstreams: &'a Upstreams, client: &'a Peer, to: Option<&'a Address>) -> Self {
+    pub(super) fn new(
+        upstreams: &'a Upstreams,
+        client: &'a Peer,
+        to: Option<Elsewhere<'a>>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             upstreams,
             client,
             to,
+            near: Near::of(upstreams.outgoing.clone(), client),
             deadline: now.checked_add(upstreams.limit).unwrap_or_else(|| far(now)),
             untried: Vec::new(),
             tried: None,
@@ -50,7 +59,7 @@ impl<'a> Race<'a> {
         let resolving = async {
             match self.to {
                 None => self.upstreams.endpoints().await,
-                Some(to) => self.upstreams.elsewhere(to).await,
+                Some(Elsewhere { to, .. }) => self.upstreams.elsewhere(to).await,
             }
         };
         let resolved = timeout_at(self.deadline, resolving).await;
@@ -59,13 +68,14 @@ impl<'a> Race<'a> {
             Ok(Err(error)) => return Err(failed("resolve", &error)),
             Err(_) => return Err(failed("resolve", &Errno::TIMEDOUT.into())),
         };
+        self.leave_out()?;
         let mut running = FuturesUnordered::new();
-        let mut fault = Errno::TIMEDOUT;
+        let mut fault = Failed::from(Errno::TIMEDOUT);
         loop {
             if running.is_empty() {
                 match self.next() {
                     Some(next) => running.push(self.attempt(next)),
-                    None => return Err(failed("connect", &fault.into())),
+                    None => return Err(fault.outcome()),
                 }
             }
             let partner = self.partner();
@@ -78,9 +88,9 @@ impl<'a> Race<'a> {
                         self.tried = Some(endpoint);
                         return Ok((socket, live));
                     }
-                    Err(errno) => {
-                        self.upstreams.failed(&endpoint, errno);
-                        fault = errno;
+                    Err(failed) => {
+                        self.upstreams.failed(&endpoint, failed);
+                        fault = failed;
                     }
                 },
                 Some(()) = ahead => if let Some(partner) = partner {
@@ -89,6 +99,28 @@ impl<'a> Race<'a> {
                 },
             }
         }
+    }
+
+    /// Leaves out where this client may not go, by what its name means and not by the name: one that anybody can have point to
+    /// this host would be a way in. And those that cannot be reached from where it is to come from.
+    fn leave_out(&mut self) -> Result<(), Outcome> {
+        if let Some(Elsewhere {
+            reach: Some(reach), ..
+        }) = self.to
+        {
+            let admits = |at: &Peer| matches!(at, Peer::Ip(at) if reach.admits(*at));
+            self.untried.retain(|one| admits(&one.place.at));
+            self.untried.truncate(MOST_TRIED);
+            if self.untried.is_empty() {
+                return Err(greet::out_of_reach());
+            }
+        }
+        self.untried.retain(|one| self.near.reaches(&one.place.at));
+        if self.untried.is_empty() {
+            self.upstreams.unreachable(self.client);
+            return Err(Failed::from(Errno::AFNOSUPPORT).outcome());
+        }
+        Ok(())
     }
 
     fn attempt(&mut self, endpoint: Arc<Endpoint>) -> impl Future<Output = Attempted> + use<> {
@@ -103,8 +135,9 @@ impl<'a> Race<'a> {
             .attempt
             .map_or(share, |limit| limit.min(left));
         let live = endpoint.dial();
+        let near = self.near.clone();
         async move {
-            let attempted = attempt(&endpoint.place.at, limit).await;
+            let attempted = attempt(&endpoint.place.at, &near, limit).await;
             (endpoint, live, attempted)
         }
     }

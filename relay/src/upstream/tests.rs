@@ -56,8 +56,8 @@ fn backup(at: SocketAddr) -> Upstream {
     }
 }
 
-fn start(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Upstreams {
-    let route = Route {
+fn route(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Route {
+    Route {
         name: "test".into(),
         listen: "127.0.0.1:0".parse().unwrap(),
         to: To(to),
@@ -67,8 +67,12 @@ fn start(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Upstreams {
         pool,
         limits: Limits::default(),
         tcp: Tcp::default(),
-    };
-    Upstreams::start(&route, &Names::new(Vec::new()))
+        outgoing: Outgoing::default(),
+    }
+}
+
+fn start(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Upstreams {
+    Upstreams::start(&route(to, limit, pool), &Names::new(Vec::new()))
 }
 
 fn named(host: &str, port: u16) -> Vec<Upstream> {
@@ -317,11 +321,43 @@ async fn a_client_may_say_where_to() {
     let port = asked.1.port();
     for to in [asked.1.to_string(), format!("localhost:{port}")] {
         let (_near, far) = client();
-        let to = to.parse().unwrap();
-        let dialled = upstreams.dial(far, &from(), Some(&to), &Drain::new()).await;
+        let to = Elsewhere {
+            to: &to.parse().unwrap(),
+            reach: None,
+        };
+        let dialled = upstreams.dial(far, &from(), Some(to), &Drain::new()).await;
         assert_eq!(dialled.upstream.unwrap().0.peer, Peer::Ip(asked.1));
     }
     assert_eq!(at(&upstreams, listed.1).dials, 0);
+}
+
+#[tokio::test]
+async fn what_a_name_means_is_what_has_to_be_in_reach() {
+    let asked = listening();
+    let upstreams = start(Vec::new(), HOUR, Pool::default());
+    let (_near, far) = client();
+    let to = Elsewhere {
+        to: &format!("localhost:{}", asked.1.port()).parse().unwrap(),
+        reach: Some(&Reach::default()),
+    };
+    let dialled = upstreams.dial(far, &from(), Some(to), &Drain::new()).await;
+    assert_eq!(dialled.upstream.unwrap_err(), crate::greet::out_of_reach());
+    assert_eq!(dialled.peer, None);
+}
+
+#[tokio::test]
+async fn a_client_of_another_family_than_all_upstreams_is_told_apart() {
+    let there = listening();
+    let mut route = route(vec![upstream(there.1)], HOUR, Pool::default());
+    route.outgoing.transparent = true;
+    let upstreams = Upstreams::start(&route, &Names::new(Vec::new()));
+    let (_near, far) = client();
+    let from = Peer::Ip("[2001:db8::1]:1".parse().unwrap());
+    let dialled = upstreams.dial(far, &from, None, &Drain::new()).await;
+    let outcome = dialled.upstream.unwrap_err();
+    let (call, errno) = ("connect", libc::EAFNOSUPPORT);
+    assert_eq!(outcome.how, How::Error { errno, call });
+    assert_eq!(at(&upstreams, there.1).dials, 0);
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use relay_tests::{
+    dns::Dns,
     matrix::Stage,
+    patience,
     payload::Stream,
     peer::{Address, Peer},
     peers::{self, Nginx, open_folder, program},
@@ -183,6 +185,53 @@ fn this_host_is_out_of_reach_by_default() -> Result<()> {
             ensure!(told.starts_with("HTTP/1.1 403 "), "{host}: {told}");
         }
         relay.finish(hosts.len()).map(drop)
+    })
+}
+
+/// Names that clients say are asked of relay's own resolver, and go by the addresses that they have at that time.
+#[test]
+fn names_are_resolved_by_relay_itself() -> Result<()> {
+    under_each("names_resolved", Wire::Loopback, |stage| {
+        let listener = stage.listen()?;
+        let at = port(listener.address())?;
+        let dns = Dns::start()?;
+        dns.addresses("in.test", &["127.0.0.1"])?;
+        // Neither the address that is denied nor the one that is not this host's is dialled.
+        dns.addresses("both.test", &["10.0.0.1", "127.0.0.2", "127.0.0.1"])?;
+        dns.addresses("out.test", &["127.0.0.2"])?;
+        let server = dns.address().to_string();
+        let launch = launch(stage, HTTP).with(["--dns", &server, "--allow-to", "127.0.0.0/8"]);
+        let relay = launch.with(["--deny-to", "127.0.0.2/32"]).start()?;
+        let ask = |host: &str| -> Result<Peer> {
+            let client = stage.connect(&relay)?;
+            client.send(format!("CONNECT {host}:{at} HTTP/1.1\r\n\r\n").as_bytes())?;
+            Ok(client)
+        };
+        for host in ["in.test", "both.test"] {
+            let client = ask(host)?;
+            answer(HTTP, &client)?;
+            let upstream = listener.accept()?;
+            for (from, to) in [(&client, &upstream), (&upstream, &client)] {
+                from.send(b"hello")?;
+                ensure!(to.receive(5)? == b"hello");
+            }
+            client.finish()?;
+            upstream.expect_end()?;
+            upstream.finish()?;
+            client.expect_end()?;
+        }
+        for (host, status) in [("out.test", "403"), ("nowhere.test", "502")] {
+            let told = String::from_utf8(refusal(&ask(host)?)?)?;
+            ensure!(told.starts_with(&format!("HTTP/1.1 {status} ")), "{told}");
+        }
+        // A name that now means this host's other address must not be believed for long.
+        dns.addresses("in.test", &["127.0.0.2"])?;
+        patience::until_true("the new address", || {
+            let client = ask("in.test")?;
+            let head = client.receive(13)?;
+            Ok(head == b"HTTP/1.1 403 ")
+        })?;
+        relay.finish_all().map(drop)
     })
 }
 
