@@ -1,15 +1,18 @@
 //! Accepting clients: what a listener is, and what each of accept(2)'s errors means for it.
 
 mod bind;
+mod held;
 mod original;
+mod passed;
 mod unlink;
 
 use std::{
     io,
     net::SocketAddr,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,14 +26,16 @@ use tokio::io::unix::AsyncFd;
 use crate::{
     drain::{Place, Places},
     pair::{Peer, Socket},
-    plan::{Address, Door, Tcp},
+    plan::{Address, Door, Listen, Tcp},
     sys::reactor,
     tune::tune_listener,
 };
 
 pub use self::{
     bind::{BindError, bind, bind_private},
+    held::Held,
     original::{Astray, Ours, Own},
+    passed::Passed,
     unlink::Unlink,
 };
 
@@ -44,10 +49,38 @@ const EPISODE: Duration = Duration::from_secs(30);
 /// A socket that listens, not yet watched by any runtime.
 #[derive(Debug)]
 pub struct Listener {
-    // Before the socket: a path that still names it must not outlive it.
-    unlink: Option<Unlink>,
-    fd: OwnedFd,
+    held: Held,
     address: Address,
+    /// Its backlog is somebody else's to say.
+    passed: bool,
+}
+
+/// Opens all sockets that `listen` stands for.
+///
+/// # Errors
+///
+/// Fails with what the system said and what would help.
+pub async fn listen(
+    listen: &Listen,
+    door: &Door,
+    options: &Tcp,
+    passed: &Passed,
+) -> Result<Vec<Listener>, BindError> {
+    match listen {
+        Listen::At(address) => {
+            let first = bind(address, door, options).await?;
+            let at = first.address.clone();
+            let mut all = vec![first];
+            if door.reuse_port && matches!(at, Address::Ip(_)) {
+                // None of them is closed before the others: with a socket goes its backlog.
+                for _ in 1..thread::available_parallelism().map_or(1, usize::from) {
+                    all.push(bind(&at, door, options).await?);
+                }
+            }
+            Ok(all)
+        }
+        Listen::Passed(name) => passed.listen(listen, name.as_deref(), door, options),
+    }
 }
 
 impl Listener {
@@ -57,10 +90,13 @@ impl Listener {
         &self.address
     }
 
-    /// The socket, for others than [`Acceptor`], and what removes its file when dropped.
-    #[must_use]
-    pub fn into_parts(self) -> (OwnedFd, Option<Unlink>) {
-        (self.fd, self.unlink)
+    /// The socket, for others than [`Acceptor`]; its file is there as long as the second value is kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails without a free descriptor.
+    pub fn into_parts(self) -> io::Result<(OwnedFd, Held)> {
+        Ok((self.held.as_fd().try_clone_to_owned()?, self.held))
     }
 
     /// Registers with the current runtime.
@@ -74,9 +110,10 @@ impl Listener {
             Address::Ip(_) | Address::Name(..) | Address::Original => None,
         };
         Ok(Acceptor {
-            _unlink: self.unlink,
-            fd: reactor::register(self.fd).map_err(|(_fd, error)| error)?,
+            fd: reactor::share(self.held.socket())?,
+            held: self.held,
             address: self.address,
+            passed: self.passed,
             path,
             failed: None,
             full: None,
@@ -88,9 +125,10 @@ impl Listener {
 /// A listener that accepts on the runtime that it was opened on.
 #[derive(Debug)]
 pub struct Acceptor {
-    _unlink: Option<Unlink>,
-    fd: AsyncFd<OwnedFd>,
+    held: Held,
+    fd: AsyncFd<Arc<OwnedFd>>,
     address: Address,
+    passed: bool,
     path: Option<Arc<Path>>,
     failed: Option<Instant>,
     full: Option<Instant>,
@@ -98,6 +136,18 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
+    /// Where it really listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// The next client, nonblocking, in no poll set, and armed to reset, with its places: the route's, and the one in all.
     ///
     /// It never fails: what keeps it from accepting is logged once per episode and waited out. Dropping the future
@@ -137,8 +187,10 @@ impl Acceptor {
 
     /// Goes on by the rules of `door`, as far as an open listener can.
     pub fn renew(&self, door: &Door, tcp: &Tcp) {
-        // It fails on what does not listen, and this does.
-        let _ = rustix::net::listen(&self.fd, bind::backlog(door));
+        if !self.passed {
+            // It fails on what does not listen, and this does.
+            let _ = rustix::net::listen(&self.fd, bind::backlog(door));
+        }
         let Address::Ip(at) = self.address else {
             return;
         };

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use crate::{
-    accept::{Listener, Unlink},
+    accept::{Held, Listener},
     close,
     plan::Address,
     serve::Control,
@@ -63,7 +63,7 @@ pub type SetLevel = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 pub struct Admin {
     socket: Socket,
     // Its file must not outlive it.
-    _unlink: Option<Unlink>,
+    _held: Held,
 }
 
 #[derive(Debug)]
@@ -81,12 +81,12 @@ impl Admin {
     pub fn open(listener: Listener) -> io::Result<Self> {
         let unix = matches!(listener.address(), Address::Unix(_));
         tracing::info!(admin = %listener.address(), "the admin listener is up");
-        let (fd, _unlink) = listener.into_parts();
+        let (fd, _held) = listener.into_parts()?;
         let socket = match unix {
             true => Socket::Unix(tokio::net::UnixListener::from_std(UnixListener::from(fd))?),
             false => Socket::Tcp(tokio::net::TcpListener::from_std(TcpListener::from(fd))?),
         };
-        Ok(Self { socket, _unlink })
+        Ok(Self { socket, _held })
     }
 
     /// Serves requests for ever.

@@ -11,7 +11,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 use relay::{
-    plan::{Address, Plan, Target, To, Upstream},
+    plan::{Address, Listen, Plan, Span, Target},
     privileges::Wanted,
 };
 use toml::Spanned;
@@ -135,7 +135,7 @@ fn refusal(error: &clap::Error) -> Refusal {
     about = "Forwards TCP connections, inside the kernel where the kernel allows it",
     long_about = "Forwards TCP connections, inside the kernel where the kernel allows it.\n\n\
         Each --listen takes clients for the --to at the same place in the command line; one --listen with several --to \
-        shares its clients out. One record per connection goes \
+        shares its clients out, and several --listen with one --to are one route. One record per connection goes \
         to stderr when it ends. SIGTERM and SIGINT stop: no new clients, time for the live ones, then a reset; a second \
         signal skips the wait.",
     after_long_help = "\
@@ -216,20 +216,24 @@ impl File {
 
 #[derive(Args, Debug)]
 struct Flags {
-    /// Where clients connect: host:port, [v6]:port or unix:/path; once per --to.
+    /// Where clients connect: host:port, host:FROM-TO, [v6]:port, unix:/path, systemd or systemd:NAME; once per --to, or
+    /// several for one.
     ///
+    /// A range of ports is a listener on each; where --to has a range of as many, they go port by port, each a route of its
+    /// own. `systemd` stands for all sockets that systemd passes, `systemd:NAME` for those with this FileDescriptorName=.
     /// Port 0 takes a free one, which the `listening` line tells. A name listens on the first of its addresses that
     /// can be bound. A stale Unix socket is taken over, anything else in its place is left alone.
     #[arg(long, value_name = "ADDR", conflicts_with = "File")]
-    listen: Vec<Address>,
-    /// Where their connections go: host:port, [v6]:port, unix:/path or srv:name; once per --listen, or several for one.
+    listen: Vec<Span<Listen>>,
+    /// Where their connections go: host:port, host:FROM-TO, [v6]:port, unix:/path or srv:name; once per --listen, or several
+    /// for one.
     ///
     /// Several for one --listen are upstreams of one route, which shares connections out as --balance says and goes to
     /// the next when one fails. A name stands for all of its addresses, srv:name for all that its SRV records say; both
     /// are resolved again when the answer expires. With `original`, clients that a rule of iptables or nftables redirects
     /// to relay reach where they wanted to go.
     #[arg(long, value_name = "ADDR", conflicts_with = "File")]
-    to: Vec<Target>,
+    to: Vec<Span<Target>>,
     #[command(flatten)]
     file: File,
     #[command(flatten)]
@@ -248,7 +252,7 @@ fn examine(path: PathBuf, form: Form, json: bool) -> Refusal {
             let routes = routes.map(|route| {
                 serde_json::json!({
                     "route": route.name,
-                    "listen": route.listen.to_string(),
+                    "listen": Vec::from_iter(route.listen.iter().map(ToString::to_string)),
                     "to": route.to.to_string(),
                 })
             });
@@ -256,8 +260,8 @@ fn examine(path: PathBuf, form: Form, json: bool) -> Refusal {
             format!("{}\n", serde_json::json!({ "routes": routes }))
         }
         false => {
-            let routes =
-                routes.map(|route| format!("{}: {} -> {}\n", route.name, route.listen, route.to));
+            let routes = routes
+                .map(|route| format!("{}: {} -> {}\n", route.name, route.listens(), route.to));
             String::from_iter(routes)
         }
     })
@@ -277,206 +281,26 @@ fn serve(flags: Flags) -> Result<Serve, String> {
         let config = given.config().map_err(|wrong| wrong.what)?;
         return Ok(Serve::new(config, None));
     }
-    let all = flags.to.into_iter().map(Upstream::from);
-    let to = match listens {
-        1 if tos > 0 => vec![To(all.collect())],
-        _ if listens == tos => all.map(|only| To(vec![only])).collect(),
+    let routes = match (listens, tos) {
+        (1.., 1) | (1, 1..) => vec![Settings::pair(flags.listen, flags.to)],
+        _ if listens == tos => {
+            let pairs = flags.listen.into_iter().zip(flags.to);
+            pairs
+                .map(|(listen, to)| Settings::pair(vec![listen], vec![to]))
+                .collect()
+        }
         _ => {
             return Err(format!(
                 "--listen is given {listens} times and --to {tos} times: each --listen needs a --to of its own, or one \
-                 --listen takes them all"
+                 --listen takes them all, or one --to"
             ));
         }
     };
-    let pairs = flags.listen.into_iter().zip(to);
-    let routes = pairs.map(|(listen, to)| Spanned::new(0..0, Settings::pair(listen, to)));
+    let routes = routes.into_iter().map(|route| Spanned::new(0..0, route));
     given.route = routes.collect();
     let config = given.config().map_err(|wrong| wrong.what)?;
     Ok(Serve::new(config, None))
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-    use proptest::prelude::*;
-
-    use std::time::Duration;
-
-    use relay::plan::{Balance, Choice, Limits};
-
-    use super::*;
-
-    const PAIR: &str = "--listen 127.0.0.1:0 --to 127.0.0.1:1";
-
-    fn of(line: &str) -> Result<Command, Refusal> {
-        parse(
-            std::iter::once("relay")
-                .chain(line.split_whitespace())
-                .map(Into::into),
-        )
-    }
-
-    fn served(line: &str) -> Serve {
-        match of(line) {
-            Ok(Command::Serve(serve)) => serve,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    fn fault(line: &str) -> String {
-        match of(line) {
-            Err(Refusal::Usage(fault)) => fault,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_flags_agree_with_each_other() {
-        Typed::command().debug_assert();
-    }
-
-    #[test]
-    fn a_pair_is_enough() {
-        let plan = served(PAIR).plan;
-        assert_eq!(plan.routes.len(), 1);
-        assert_eq!(plan.policy.choice, Choice::Auto);
-        assert_eq!(plan.drain, Duration::from_secs(10));
-        assert_eq!(plan.routes[0].connect, Duration::from_secs(5));
-        let hour = Some(Duration::from_secs(3600));
-        let limits = plan.routes[0].limits;
-        assert_eq!((limits.idle, limits.half_close), (None, hour));
-    }
-
-    #[test]
-    fn pairs_keep_their_order() {
-        let routes = served("--listen a:1 --to b:2 --to unix:/c --listen [::1]:3")
-            .plan
-            .routes;
-        let told: Vec<_> = routes
-            .iter()
-            .map(|r| format!("{} {}", r.listen, r.to))
-            .collect();
-        assert_eq!(told, ["a:1 b:2", "[::1]:3 unix:/c"]);
-    }
-
-    #[test]
-    fn one_listener_takes_several_upstreams() {
-        let routes = served("--listen a:1 --to b:2 --to srv:c --balance source-hash")
-            .plan
-            .routes;
-        assert_eq!(routes.len(), 1);
-        assert_eq!(routes[0].to.to_string(), "b:2, srv:c");
-        assert_eq!(routes[0].pool.balance, Balance::SourceHash);
-    }
-
-    #[test]
-    fn no_limit_can_be_typed() {
-        let plan = served(&format!(
-            "{PAIR} --half-close-timeout none --idle-timeout 0 --drain-timeout 0s"
-        ))
-        .plan;
-        assert_eq!(plan.routes[0].limits, Limits::default());
-        assert_eq!(plan.drain, Duration::ZERO);
-        assert_eq!(
-            served(&format!("{PAIR} --drain-timeout none")).plan.drain,
-            Duration::from_secs(100 * 365 * 24 * 3600)
-        );
-    }
-
-    #[test]
-    fn faults_name_the_flag_and_the_cause() {
-        for (line, parts) in [
-            ("", ["--listen", "--to"]),
-            ("--listen 127.0.0.1:1", ["--listen is given 1", "--to 0"]),
-            ("--listen 80 --to a:1", ["'--listen <ADDR>'", "no port"]),
-            ("--listen a:1 --to ::1:80", ["'--to <ADDR>'", "brackets"]),
-            ("--listen a:1 --to a:99999", ["'--to <ADDR>'", "65535"]),
-            (
-                &format!("{PAIR} --drain-timeout 5"),
-                ["'--drain-timeout <DURATION>'", "unit"],
-            ),
-            (
-                &format!("{PAIR} --connect-timeout 0"),
-                ["'--connect-timeout <DURATION>'", "longer than 0"],
-            ),
-            (
-                &format!("{PAIR} --connect-timeout none"),
-                ["'--connect-timeout <DURATION>'", "'none'"],
-            ),
-            (
-                &format!("{PAIR} --idle-timeout 999years"),
-                ["'--idle-timeout <DURATION>'", "100 years"],
-            ),
-            (
-                &format!("{PAIR} --engine fast"),
-                ["'--engine <ENGINE>'", "splice"],
-            ),
-            (
-                &format!("{PAIR} --log-level loud"),
-                ["'--log-level <LEVEL>'", "debug"],
-            ),
-            (&format!("{PAIR} --lisen a:1"), ["'--lisen'", "--listen"]),
-            (&format!("{PAIR} check"), ["check", ""]),
-            ("check --listen a:1", ["--listen", ""]),
-            (
-                "--engine sockmap --listen unix:/a --to a:1",
-                ["--engine sockmap", "unix:/a"],
-            ),
-            (
-                "--listen a:1 --to b:1 --listen a:1 --to c:1",
-                ["--listen a:1", "twice"],
-            ),
-        ] {
-            let fault = fault(line);
-            for part in parts {
-                assert!(fault.contains(part), "{line}: {fault}");
-            }
-        }
-    }
-
-    #[test]
-    fn help_and_version_are_no_faults() {
-        for line in ["--help", "-h", "--version", "-V", "check --help"] {
-            assert!(matches!(of(line), Err(Refusal::Asked(_))), "{line}");
-        }
-        assert!(matches!(
-            of("check --json"),
-            Ok(Command::Check(Check { json: true, .. }))
-        ));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(words in proptest::collection::vec(word(), 0..8)) {
-            let _ = parse(std::iter::once("relay".into()).chain(words.into_iter().map(OsString::from)));
-        }
-    }
-
-    const FLAGS: &[&str] = &[
-        "--listen",
-        "--to",
-        "--engine",
-        "--drain-timeout",
-        "--connect-timeout",
-        "--idle-timeout",
-        "--half-close-timeout",
-        "--log-format",
-        "--log-level",
-        "check",
-        "--json",
-        "--",
-        "unix:",
-        "[::]:0",
-    ];
-
-    /// Flags with any text behind them, and any text.
-    fn word() -> impl Strategy<Value = String> {
-        prop_oneof![
-            proptest::sample::select(FLAGS).prop_map(String::from),
-            "\\PC{0,40}",
-            "[0-9]{1,25} ?[a-z]{0,6}",
-            "[\\[\\]:a-f0-9./@%]{0,40}",
-            any::<String>(),
-        ]
-    }
-}
+mod tests;

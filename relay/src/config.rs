@@ -208,7 +208,7 @@ mod tests {
     fn rinetd_lines_are_routes() {
         let text = "# a comment\n\n127.0.0.1 9000 127.0.0.1 9001\n0.0.0.0 80/tcp db 5432/tcp\n:: 443 ::1 8443\n";
         let routes = read(Form::Rinetd, text).unwrap().plan.routes;
-        let told = Vec::from_iter(routes.iter().map(|r| format!("{} {}", r.listen, r.to)));
+        let told = Vec::from_iter(routes.iter().map(|r| format!("{} {}", r.listens(), r.to)));
         assert_eq!(
             told,
             [

@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use cli::{Command, Serve};
 use config::Fault;
 use relay::{
-    accept::bind_private,
+    accept::{Passed, bind_private},
     admin::{Admin, Desk},
     drain::Drained,
     plan::Address,
@@ -49,6 +49,7 @@ fn start(serve: Serve) -> Result<ExitCode> {
         admin,
         source,
     } = serve;
+    let passed = Passed::take().context("cannot take the sockets that systemd passes")?;
     // Before there is a second thread.
     let mut sockets = plan.sockets();
     if let Some(Address::Unix(path)) = &admin {
@@ -87,7 +88,7 @@ fn start(serve: Serve) -> Result<ExitCode> {
             let admin = Admin::open(listener).context("cannot watch the admin listener")?;
             tokio::spawn(admin.serve(desk));
         }
-        let served = serve::run(plan, books, &privileges, requests, reread);
+        let served = serve::run(plan, books, passed, &privileges, requests, reread);
         Ok(match served.await? {
             Drained::Clean => ExitCode::SUCCESS,
             Drained::Cut(_) => ExitCode::FAILURE,

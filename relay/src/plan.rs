@@ -3,13 +3,20 @@
 mod address;
 mod greet;
 mod listen;
+mod listener;
 mod outgoing;
 mod route;
+mod span;
 mod tcp;
 mod upstream;
 
 use std::{
-    collections::HashMap, fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration,
+    collections::{HashMap, HashSet},
+    fmt,
+    net::SocketAddr,
+    num::NonZeroU32,
+    path::PathBuf,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -19,9 +26,11 @@ pub use self::{
     greet::{
         AcceptProxy, Ask, Credentials, Greet, Place, PlaceError, Protocol, ProxyVersion, Reach,
     },
-    listen::Door,
+    listen::{Door, Owner},
+    listener::Listen,
     outgoing::Outgoing,
     route::{Limits, Route},
+    span::Span,
     tcp::{Keepalive, Tcp},
     upstream::{Balance, Check, Eject, Pool, Target, To, Upstream},
 };
@@ -46,64 +55,16 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Fails without routes, with two routes on one listener or of one name, and where a forced engine can never serve a
-    /// route.
+    /// Fails without routes, with a listener given twice, with two routes of one name, and where a forced engine can never
+    /// serve a route.
     pub fn new(routes: Vec<Route>, policy: Policy, drain: Duration) -> Result<Self, PlanError> {
         if routes.is_empty() {
             return Err(PlanError::NoRoutes);
         }
+        let mut taken = Taken::default();
         for (at, route) in routes.iter().enumerate() {
-            let fault = |fault| PlanError::Route { at, fault };
-            let before = &routes[..at];
-            let taken =
-                |other: &Route| other.listen == route.listen && !route.listen.is_ephemeral();
-            if before.iter().any(taken) {
-                return Err(fault(RouteError::ListenTwice(route.listen.clone())));
-            }
-            if before.iter().any(|other| other.name == route.name) {
-                return Err(fault(RouteError::NameTwice(route.name.clone())));
-            }
-            if route.listen == Address::Original {
-                return Err(fault(RouteError::NoListener));
-            }
-            if route.to.is_original() && route.to.0.len() > 1 {
-                return Err(fault(RouteError::OriginalBesideOthers));
-            }
-            if let (Address::Unix(_), true) = (&route.listen, route.to.is_original()) {
-                return Err(fault(RouteError::NoOriginal(route.listen.clone())));
-            }
-            if route.door.is_picky()
-                && let Address::Unix(_) = route.listen
-            {
-                return Err(fault(RouteError::NoNetworks(route.listen.clone())));
-            }
-            let fixed = route.to.0.iter().map(|upstream| &upstream.at);
-            let unfit = |at: &&Target| at.fixed().is_some_and(|at| !route.outgoing.fits(&at));
-            if let Some(at) = fixed.clone().find(unfit) {
-                return Err(fault(match at.is_unix() {
-                    true => RouteError::NoClientAddress(at.clone()),
-                    false => RouteError::NoSource(at.clone()),
-                }));
-            }
-            if let (Address::Unix(_), true, None) = (
-                &route.listen,
-                route.outgoing.transparent,
-                &route.greet.accept,
-            ) {
-                let listen = Target::Address(route.listen.clone());
-                return Err(fault(RouteError::NoClientAddress(listen)));
-            }
-            if policy.choice == Choice::Only(EngineKind::Sockmap) {
-                let tos = route.to.0.iter().filter(|upstream| upstream.at.is_unix());
-                let listen = Target::Address(route.listen.clone());
-                let unix = tos
-                    .map(|to| &to.at)
-                    .chain(listen.is_unix().then_some(&listen))
-                    .next();
-                if let Some(Target::Address(unix)) = unix {
-                    return Err(fault(RouteError::SockmapNeedsTcp(unix.clone())));
-                }
-            }
+            let checked = taken.take(route).and_then(|()| check(route, policy.choice));
+            checked.map_err(|fault| PlanError::Route { at, fault })?;
         }
         Ok(Self {
             routes,
@@ -119,11 +80,95 @@ impl Plan {
     /// The Unix sockets that the routes listen on.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
-        let path = |route: &Route| match &route.listen {
-            Address::Unix(path) => Some(path.clone()),
-            Address::Ip(_) | Address::Name(..) | Address::Original => None,
+        let listens = self.routes.iter().flat_map(|route| &route.listen);
+        let path = |listen: &Listen| match listen {
+            Listen::At(Address::Unix(path)) => Some(path.clone()),
+            Listen::At(_) | Listen::Passed(_) => None,
         };
-        self.routes.iter().filter_map(path).collect()
+        listens.filter_map(path).collect()
+    }
+}
+
+/// What the routes so far have taken, each for itself.
+#[derive(Default)]
+struct Taken<'a> {
+    names: HashSet<&'a str>,
+    listens: HashSet<&'a Listen>,
+    passed: Vec<&'a Listen>,
+}
+
+impl<'a> Taken<'a> {
+    fn take(&mut self, route: &'a Route) -> Result<(), RouteError> {
+        for listen in &route.listen {
+            let is_new = match listen {
+                Listen::Passed(_) => {
+                    let overlaps = self.passed.iter().any(|one| one.overlaps(listen));
+                    self.passed.push(listen);
+                    !overlaps
+                }
+                Listen::At(_) => listen.is_ephemeral() || self.listens.insert(listen),
+            };
+            if !is_new {
+                return Err(RouteError::ListenTwice(listen.clone()));
+            }
+        }
+        match self.names.insert(&route.name) {
+            true => Ok(()),
+            false => Err(RouteError::NameTwice(route.name.clone())),
+        }
+    }
+}
+
+/// Checks that the parts of one route fit together.
+fn check(route: &Route, choice: Choice) -> Result<(), RouteError> {
+    let unix = route.listen.iter().find(|listen| listen.is_unix());
+    let original = route.to.is_original();
+    if original && route.to.0.len() > 1 {
+        return Err(RouteError::OriginalBesideOthers);
+    }
+    if let Some(nowhere) = route.to.0.iter().find(|to| to.at.is_nowhere()) {
+        return Err(RouteError::NoPort(nowhere.at.clone()));
+    }
+    let fixed = route.to.0.iter().map(|upstream| &upstream.at);
+    let unfit = |at: &&Target| at.fixed().is_some_and(|at| !route.outgoing.fits(&at));
+    if let Some(at) = fixed.clone().find(unfit) {
+        return Err(match at.is_unix() {
+            true => RouteError::NoClientAddress(at.to_string()),
+            false => RouteError::NoSource(at.clone()),
+        });
+    }
+    if let Some(listen) = unix {
+        route.bears_unix(listen, choice)?;
+    }
+    match route.to.0.iter().find(|to| to.at.is_unix()) {
+        Some(to) if choice == SOCKMAP => Err(RouteError::SockmapNeedsTcp(to.at.to_string())),
+        _ => Ok(()),
+    }
+}
+
+const SOCKMAP: Choice = Choice::Only(EngineKind::Sockmap);
+
+impl Route {
+    /// Whether `listen` may be a Unix socket, under this choice of engines. Of what systemd passes that is known only
+    /// once it is there.
+    ///
+    /// # Errors
+    ///
+    /// Says what needs TCP.
+    pub fn bears_unix(&self, listen: &Listen, choice: Choice) -> Result<(), RouteError> {
+        if self.to.is_original() {
+            return Err(RouteError::NoOriginal(listen.clone()));
+        }
+        if self.door.is_picky() {
+            return Err(RouteError::NoNetworks(listen.clone()));
+        }
+        if self.outgoing.transparent && self.greet.accept.is_none() {
+            return Err(RouteError::NoClientAddress(listen.to_string()));
+        }
+        match choice == SOCKMAP {
+            true => Err(RouteError::SockmapNeedsTcp(listen.to_string())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -132,9 +177,9 @@ impl Plan {
 pub struct Names(HashMap<String, u32>);
 
 impl Names {
-    /// A name for a route on `listen`.
-    pub fn of(&mut self, listen: &Address) -> String {
-        let name = listen.to_string();
+    /// A name for a route on what is written as `listen`.
+    pub fn of(&mut self, listen: &str) -> String {
+        let name = listen.to_owned();
         let count = self.0.entry(name.clone()).or_default();
         *count += 1;
         match *count {
@@ -178,24 +223,24 @@ impl PlanError {
 pub enum RouteError {
     /// Two routes claim one listener.
     #[error("--listen {0} is given twice: a listener belongs to one route")]
-    ListenTwice(Address),
+    ListenTwice(Listen),
     /// Two routes have one name.
     #[error("two routes are called {0}: give each a name of its own")]
     NameTwice(String),
-    /// `original` is where clients go, not where they connect.
-    #[error("listen cannot be original: give the address to which clients are redirected")]
-    NoListener,
     /// `original` leaves nothing to choose.
     #[error("to cannot be original beside other upstreams: give it a route of its own")]
     OriginalBesideOthers,
     /// Only TCP is redirected.
     #[error("to cannot be original for {0}: only TCP connections are redirected")]
-    NoOriginal(Address),
+    NoOriginal(Listen),
+    /// Nobody can listen on port 0.
+    #[error("--to {0} has port 0, where nobody listens: give the port of the upstream")]
+    NoPort(Target),
     /// Clients of a Unix socket have no network address.
     #[error(
         "allow and deny cannot hold for {0}: clients of a Unix socket have no address; use the mode of its directory"
     )]
-    NoNetworks(Address),
+    NoNetworks(Listen),
     /// Addresses to connect from are given, and none of this family.
     #[error("source has no address of the family of {0}: give one more, for that family")]
     NoSource(Target),
@@ -203,10 +248,10 @@ pub enum RouteError {
     #[error(
         "transparent-source cannot hold for {0}: a Unix socket has no client address; accept-proxy can tell one to a listener"
     )]
-    NoClientAddress(Target),
+    NoClientAddress(String),
     /// The sockmap engine carries TCP only.
     #[error("--engine sockmap cannot serve {0}: sockmap forwards TCP only; use auto or splice")]
-    SockmapNeedsTcp(Address),
+    SockmapNeedsTcp(String),
 }
 
 /// Which engines may be used.
@@ -276,12 +321,12 @@ mod tests {
     use super::*;
 
     fn route(listen: &str, to: &str) -> Route {
-        let listen = listen.parse().unwrap();
+        let listen: Listen = listen.parse().unwrap();
         let to = To::from(to.parse::<Target>().unwrap());
         let name = format!("{listen} to {to}");
         Route {
             name,
-            listen,
+            listen: vec![listen],
             to,
             door: Door::default(),
             greet: Greet::default(),
@@ -325,6 +370,34 @@ mod tests {
     }
 
     #[test]
+    fn a_route_may_listen_at_many_places_but_at_none_twice() {
+        let on = |listens: &[&str]| {
+            let mut route = route("127.0.0.1:1", "a:1");
+            route.listen = listens.iter().map(|one| one.parse().unwrap()).collect();
+            Plan::new(vec![route], policy(Choice::Auto), Duration::ZERO).map(|_| ())
+        };
+        assert_eq!(
+            on(&["127.0.0.1:1", "[::1]:1", "unix:/a", "systemd:a"]),
+            Ok(())
+        );
+        for twice in [["127.0.0.1:1", "127.0.0.1:1"], ["systemd:a", "systemd"]] {
+            let listen = twice[1].parse().unwrap();
+            let fault = RouteError::ListenTwice(listen);
+            assert_eq!(on(&twice), Err(PlanError::Route { at: 0, fault }));
+        }
+    }
+
+    #[test]
+    fn port_0_is_no_upstream() {
+        for to in ["127.0.0.1:0", "db:0"] {
+            let routes = vec![route("127.0.0.1:1", to)];
+            let plan = Plan::new(routes, policy(Choice::Auto), Duration::ZERO);
+            let fault = RouteError::NoPort(to.parse().unwrap());
+            assert_eq!(plan.map(|_| ()), Err(PlanError::Route { at: 0, fault }));
+        }
+    }
+
+    #[test]
     fn forced_sockmap_refuses_unix_addresses() {
         let only = policy(Choice::Only(EngineKind::Sockmap));
         let plan = Plan::new(vec![route("unix:/a", "b:1")], only, Duration::ZERO);
@@ -340,7 +413,7 @@ mod tests {
     #[test]
     fn routes_without_a_name_are_told_apart() {
         let mut names = Names::default();
-        let mut of = |listen: &str| names.of(&listen.parse().unwrap());
+        let mut of = |listen: &str| names.of(listen);
         assert_eq!(of("127.0.0.1:0"), "127.0.0.1:0");
         assert_eq!(of("127.0.0.1:0"), "127.0.0.1:0#2");
         assert_eq!(of("127.0.0.1:1"), "127.0.0.1:1");

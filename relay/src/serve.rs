@@ -17,17 +17,17 @@ pub use self::{
     reload::{Control, Requests, Reread, control},
 };
 use self::{
-    listeners::{Listeners, open},
+    listeners::{Listeners, Sources, open},
     reload::Reloads,
     route::Shared,
 };
 use crate::{
-    accept::{BindError, Ours, raise_open_files},
+    accept::{BindError, Ours, Passed, raise_open_files},
     connect::{self, Unfit},
     drain::{Drain, Drained, Places},
     engine::{Engines, Unavailable},
     notify,
-    plan::{Plan, Route},
+    plan::{Plan, Route, RouteError},
     privileges::{self, Privileges},
     stats::books::{Books, Phase, Source},
     upstream::Names,
@@ -40,6 +40,9 @@ pub enum Fault {
     /// A listener cannot be had.
     #[error(transparent)]
     Listen(#[from] BindError),
+    /// A socket that was passed does not fit its route.
+    #[error(transparent)]
+    Route(#[from] RouteError),
     /// The engine asked for cannot be had.
     #[error(transparent)]
     Engine(#[from] Unavailable),
@@ -69,6 +72,7 @@ pub enum Fault {
 pub async fn run(
     plan: Plan,
     books: Arc<Books>,
+    passed: Passed,
     privileges: &Privileges,
     mut requests: Requests,
     reread: Option<Reread>,
@@ -78,7 +82,12 @@ pub async fn run(
     raise_open_files();
     let drain = Drain::new();
     let outgoing = plan.routes.clone();
-    let open = open(plan.routes).await?;
+    passed.warn_of_unused(&plan);
+    let sources = Sources {
+        passed,
+        choice: plan.policy.choice,
+    };
+    let open = open(plan.routes, &sources).await?;
     // Clients wait in the backlog meanwhile: an engine's self-test must not compete with them.
     let engines = Arc::new(Engines::start(plan.policy, &drain).await?);
     privileges.shed()?;
@@ -93,7 +102,7 @@ pub async fn run(
         ours: Ours::default(),
         names: Names::new(plan.dns),
     };
-    let mut listeners = Listeners::start(open, shared);
+    let mut listeners = Listeners::start(open, sources, shared);
     let offered = engines.offered().map(|engine| engine.name());
     let offered = offered.collect::<Vec<_>>().join(",");
     tracing::info!(engines = offered.as_str(), "engines offered, best first");

@@ -3,6 +3,7 @@
 //! A flag and its key have one name: `--connect-timeout` and `connect-timeout`.
 
 mod greeting;
+mod listen;
 mod outgoing;
 mod to;
 mod values;
@@ -14,8 +15,8 @@ use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
     plan::{
-        Address, Check, Door, Eject, Keepalive, Limits, Names, Place, Plan, Policy, Pool, Route,
-        Tcp, To,
+        Address, Check, Door, Eject, Greet, Keepalive, Limits, Listen, Names, Outgoing, Owner,
+        Place, Plan, Policy, Pool, Route, Span, Target, Tcp, To,
     },
     privileges::{Account, Keep, Wanted},
 };
@@ -24,6 +25,7 @@ use toml::Spanned;
 
 pub(crate) use self::values::{Level, Positive};
 use self::{
+    listen::Listens,
     to::Tos,
     values::{
         Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Permissions, Proxy, Server,
@@ -99,12 +101,15 @@ impl Given {
     pub(crate) fn config(self) -> Result<Config, Wrong> {
         let mut names = Names::default();
         let mut routes = Vec::with_capacity(self.route.len());
+        // Which of the given ones each is of: a range of ports can be a route for each.
+        let mut given = Vec::with_capacity(self.route.len());
         for (at, route) in self.route.into_iter().enumerate() {
-            let route = route.into_inner().route(&self.defaults, &mut names);
-            routes.push(route.map_err(|what| Wrong {
+            let all = route.into_inner().routes(&self.defaults, &mut names);
+            routes.extend(all.map_err(|what| Wrong {
                 route: Some(at),
                 what,
             })?);
+            given.resize(routes.len(), at);
         }
         let policy = Policy {
             choice: self.engine.unwrap_or(Engine::Auto).into(),
@@ -113,7 +118,7 @@ impl Given {
         let ten = Limit(Some(Duration::from_secs(10)));
         let drain = self.drain_timeout.unwrap_or(ten).0.unwrap_or(LONGEST);
         let mut plan = Plan::new(routes, policy, drain).map_err(|error| Wrong {
-            route: error.route(),
+            route: error.route().and_then(|at| given.get(at).copied()),
             what: error.to_string(),
         })?;
         plan.max_connections = self.max_connections_total.and_then(NonZeroU32::new);
@@ -177,7 +182,7 @@ pub(crate) struct Settings {
     name: Option<String>,
     /// Where clients connect.
     #[arg(skip)]
-    listen: Option<Address>,
+    listen: Option<Listens>,
     /// Where their connections go.
     #[arg(skip)]
     to: Option<Tos>,
@@ -253,6 +258,15 @@ pub(crate) struct Settings {
     /// Permissions of the file of a Unix socket to listen on, octal [default: what the umask leaves of 777].
     #[arg(long, value_name = "MODE")]
     socket_mode: Option<Permissions>,
+    /// Who has the file of a Unix socket to listen on: NAME or NAME:GROUP, names or numbers [default: whom relay is started as].
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    socket_owner: Option<Account>,
+    /// Opens a listening socket for each core, among which the kernel shares clients out [default: false].
+    ///
+    /// Another process of the same user can then listen there, too. A reload does not change it for a listener that is
+    /// open.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    reuse_port: Option<bool>,
     /// Asks a silent peer after this long whether it is still there (keepalive); none or 0 turns that off [default: 1m].
     #[arg(long, value_name = "DURATION")]
     keepalive_idle: Option<Limit>,
@@ -322,9 +336,9 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// A route whose clients say where to.
-    pub(crate) fn asking(listen: Address) -> Self {
+    pub(crate) fn asking(listen: Span<Listen>) -> Self {
         Self {
-            listen: Some(listen),
+            listen: Some(Listens(vec![listen])),
             ..Self::default()
         }
     }
@@ -335,29 +349,67 @@ impl Settings {
     }
 
     /// A route that says only where from and where to.
-    pub(crate) fn pair(listen: Address, to: impl Into<To>) -> Self {
+    pub(crate) fn pair(listen: Vec<Span<Listen>>, to: Vec<Span<Target>>) -> Self {
         Self {
-            listen: Some(listen),
-            to: Some(Tos(to.into())),
+            listen: Some(Listens(listen)),
+            to: Some(to.into()),
             ..Self::default()
         }
     }
 
-    /// The route that these settings, completed by `defaults`, describe.
-    fn route(mut self, defaults: &Self, names: &mut Names) -> Result<Route, String> {
+    /// The routes that these settings, completed by `defaults`, describe: one, or one for each port where listeners and
+    /// upstreams have ranges.
+    fn routes(mut self, defaults: &Self, names: &mut Names) -> Result<Vec<Route>, String> {
         self.merge(defaults.clone());
         let greet = self.greet()?;
         let outgoing = self.outgoing()?;
-        let listen = self.listen.ok_or("a route needs listen")?;
-        let to = match (self.to, &greet.ask) {
-            (None, Some(_)) => To(Vec::new()),
+        let listens = self.listen.take().ok_or("a route needs listen")?;
+        let tos = match (self.to.take(), &greet.ask) {
+            (None, Some(_)) => Tos::default(),
             (Some(_), Some(_)) => {
                 return Err(
                     "mode socks5 or http-connect takes no to: clients say where they go".into(),
                 );
             }
-            (to, None) => to.ok_or("a route needs to")?.0,
+            (to, None) => to.ok_or("a route needs to")?,
         };
+        let (listen, to) = (listens.all(), tos.at(0));
+        let name = self.name.take();
+        let route = self.route((greet, outgoing), listen, to)?;
+        let Some(ports) = tos.ports()? else {
+            let name = name.unwrap_or_else(|| names.of(&listens.to_string()));
+            return Ok(vec![Route { name, ..route }]);
+        };
+        let port = |at| {
+            let (listen, to) = (listens.at(at, ports)?, tos.at(at));
+            let name = match &name {
+                Some(name) => {
+                    let first = listen.first().map(ToString::to_string);
+                    let port = first.as_deref().and_then(|first| first.rsplit(':').next());
+                    format!("{name}:{}", port.unwrap_or_default())
+                }
+                None => {
+                    let all = listen.iter().map(ToString::to_string);
+                    names.of(&Vec::from_iter(all).join(", "))
+                }
+            };
+            Ok(Route {
+                name,
+                listen,
+                to,
+                ..route.clone()
+            })
+        };
+        (0..ports).map(port).collect()
+    }
+
+    /// One route of these settings, without a name.
+    fn route(
+        self,
+        (greet, outgoing): (Greet, Outgoing),
+        listen: Vec<Listen>,
+        to: To,
+    ) -> Result<Route, String> {
         let interval = self.check_interval.and_then(Limit::or_never);
         let check = interval.map(|interval| Check {
             interval,
@@ -373,6 +425,7 @@ impl Settings {
                 .eject_for
                 .map_or(Duration::from_secs(10), |limit| limit.0),
         };
+        let owner = self.socket_owner.map(owner).transpose()?;
         let door = Door::default();
         let networks = |given: Option<Vec<Network>>| {
             let given = given.unwrap_or_default().into_iter();
@@ -386,6 +439,8 @@ impl Settings {
             transparent: self.transparent.unwrap_or(false),
             v6only: self.v6only.unwrap_or(false),
             mode: self.socket_mode.map(|mode| mode.0),
+            owner,
+            reuse_port: self.reuse_port.unwrap_or(false),
         };
         let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
         let tcp = Tcp {
@@ -406,7 +461,7 @@ impl Settings {
         };
         let hour = Limit(Some(Duration::from_secs(3600)));
         Ok(Route {
-            name: self.name.unwrap_or_else(|| names.of(&listen)),
+            name: String::new(),
             listen,
             to,
             door,
@@ -429,4 +484,10 @@ impl Settings {
             outgoing,
         })
     }
+}
+
+fn owner(account: Account) -> Result<Owner, String> {
+    let numbers = account.numbers();
+    let (user, group) = numbers.map_err(|none| format!("socket-owner {account}: {none}"))?;
+    Ok(Owner { user, group })
 }

@@ -42,6 +42,8 @@ impl fmt::Display for Engine {
 pub struct Record {
     /// The route's name.
     pub route: String,
+    /// The listener that the client came to.
+    pub listener: String,
     /// Who connected.
     pub client: String,
     /// Who was dialled.

@@ -140,7 +140,7 @@ fn a_port_that_comes_again_has_a_record_of_its_own() -> Result<()> {
 #[test]
 fn both_signals_end_an_idle_relay_with_0() -> Result<()> {
     for signal in [Signal::TERM, Signal::INT] {
-        let launch = Launch::forward(&anywhere()?, &anywhere()?);
+        let launch = Launch::forward(&anywhere()?, &Address::parse("127.0.0.1:1")?);
         let mut relay = launch.with(["--engine", "copy"]).start()?;
         relay.signal(signal)?;
         let code = relay.exit_code()?;

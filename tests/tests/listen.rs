@@ -216,7 +216,10 @@ fn the_file_of_a_unix_socket_has_the_mode_asked_for() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for mode in [0o600, 0o666] {
         let path = folder.path().join("front");
-        let launch = Launch::forward(&Address::Unix(path.clone()), &local()?);
+        let launch = Launch::forward(
+            &Address::Unix(path.clone()),
+            &Address::parse("127.0.0.1:1")?,
+        );
         let options = format!("--engine copy --socket-mode {mode:o}");
         let relay = launch.with(options.split_whitespace()).start()?;
         let found = std::fs::metadata(&path)?.permissions().mode() & 0o777;

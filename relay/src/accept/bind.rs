@@ -1,14 +1,14 @@
 //! Making listeners: addresses to try, options to inherit, stale Unix sockets, and errors that say what to do.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::SocketAddr,
-    os::{fd::OwnedFd, unix::fs::FileTypeExt},
+    os::{fd::AsFd, unix::fs::FileTypeExt},
     path::Path,
 };
 
 use rustix::{
-    fs::{Mode, chmod, fchmod},
+    fs::{Gid, Mode, Uid, chmod, chown, fchmod},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, sockopt},
 };
@@ -17,11 +17,12 @@ use socket2::SockRef;
 
 use super::{
     Listener,
+    held::Held,
     unlink::{Unlink, inode},
 };
 use crate::{
     close,
-    plan::{Address, Door, Tcp},
+    plan::{Address, Door, Owner, Tcp},
     sys::tune::{errno, stream, tune},
     tune::{Refused, try_out, tune_listener},
 };
@@ -31,7 +32,7 @@ use crate::{
 #[error("{flag} {address}: cannot {what}: {error}; {advice}")]
 pub struct BindError {
     flag: &'static str,
-    address: Address,
+    address: String,
     what: String,
     error: io::Error,
     advice: &'static str,
@@ -49,11 +50,8 @@ pub async fn bind(address: &Address, door: &Door, options: &Tcp) -> Result<Liste
         Address::Original => Err(fault(address, Errno::DESTADDRREQ)),
         Address::Name(host, port) => {
             let unresolved = |error| BindError {
-                flag: "--listen",
-                address: address.clone(),
-                what: "resolve the name".into(),
-                error,
                 advice: "check the spelling and the resolver, or give an IP address",
+                ..BindError::new(address, "resolve the name", error, "")
             };
             let found = tokio::net::lookup_host((host.as_str(), *port)).await;
             let mut last = unresolved(io::Error::other("it has no address"));
@@ -82,11 +80,13 @@ pub async fn bind_private(address: &Address, flag: &'static str) -> Result<Liste
     bound.map_err(|error| BindError { flag, ..error })
 }
 
-fn fault(address: &Address, errno: Errno) -> BindError {
-    let advice = match (errno, address) {
+fn fault(address: &impl fmt::Display, errno: Errno) -> BindError {
+    let name = address.to_string();
+    let unix = name.starts_with("unix:");
+    let advice = match (errno, unix) {
         (Errno::ADDRINUSE, _) => "choose another port or stop what uses it",
         (Errno::PERM, _) => "transparent needs CAP_NET_ADMIN",
-        (Errno::ACCESS, Address::Unix(_)) => "check the permissions of its directory",
+        (Errno::ACCESS, true) => "check the permissions of its directory",
         (Errno::ACCESS, _) => {
             "it needs CAP_NET_BIND_SERVICE, or a port from net.ipv4.ip_unprivileged_port_start on"
         }
@@ -97,20 +97,32 @@ fn fault(address: &Address, errno: Errno) -> BindError {
         (Errno::MFILE | Errno::NFILE, _) => "raise the limit of open files",
         _ => "check the address",
     };
-    let (address, error) = (address.clone(), errno.into());
-    BindError {
-        flag: "--listen",
-        address,
-        what: "listen".into(),
-        error,
-        advice,
+    BindError::new(address, "listen", errno.into(), advice)
+}
+
+impl BindError {
+    pub(super) fn new(
+        address: &impl fmt::Display,
+        what: impl Into<String>,
+        error: io::Error,
+        advice: &'static str,
+    ) -> Self {
+        Self {
+            flag: "--listen",
+            address: address.to_string(),
+            what: what.into(),
+            error,
+            advice,
+        }
     }
 }
 
 /// Why there is no listener, whatever it was to be called.
-enum Failed {
+pub(super) enum Failed {
     Listen(Errno),
     Option(Refused),
+    /// What was passed is no listening stream socket.
+    NoListener,
 }
 
 impl From<Errno> for Failed {
@@ -126,16 +138,19 @@ impl From<Refused> for Failed {
 }
 
 impl Failed {
-    fn at(self, address: &Address) -> BindError {
+    pub(super) fn at(self, address: &impl fmt::Display) -> BindError {
         match self {
             Self::Listen(errno) => fault(address, errno),
-            Self::Option(refused) => BindError {
-                flag: "--listen",
-                address: address.clone(),
-                what: format!("set {}", refused.setting),
-                error: refused.errno.into(),
-                advice: refused.advice,
-            },
+            Self::Option(refused) => {
+                let what = format!("set {}", refused.setting);
+                BindError::new(address, what, refused.errno.into(), refused.advice)
+            }
+            Self::NoListener => BindError::new(
+                address,
+                "listen",
+                io::Error::other("what was passed is no listening stream socket"),
+                "its unit needs ListenStream= and Accept=no",
+            ),
         }
     }
 }
@@ -147,6 +162,9 @@ fn tcp(at: SocketAddr, door: &Door, options: &Tcp) -> Result<Listener, Failed> {
     };
     let fd = stream(family)?;
     sockopt::set_socket_reuseaddr(&fd, true)?;
+    if door.reuse_port {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
     // Linux hands these on to every accepted socket, which saves each of them the calls; and a client that is still in
     // the backlog when the process dies sees a reset, too.
     tune(&fd)?;
@@ -162,9 +180,9 @@ fn tcp(at: SocketAddr, door: &Door, options: &Tcp) -> Result<Listener, Failed> {
     net::listen(&fd, backlog(door))?;
     let address = SocketAddr::try_from(net::getsockname(&fd)?)?;
     Ok(Listener {
-        unlink: None,
-        fd,
+        held: Held::new(fd, None),
         address: Address::Ip(address),
+        passed: false,
     })
 }
 
@@ -186,21 +204,32 @@ fn unix(path: &Path, door: &Door, options: &Tcp) -> Result<Listener, Failed> {
         other => other?,
     }
     let unlink = Unlink::new(path.to_owned()).map_err(|error| errno(&error))?;
+    if let Some(Owner { user, group }) = door.owner {
+        let refused = |errno| {
+            Failed::Option(Refused {
+                setting: "socket-owner",
+                errno,
+                advice: "it needs CAP_CHOWN, as root has it at the start, or a group that relay is in",
+            })
+        };
+        let (user, group) = (Uid::from_raw(user), group.map(Gid::from_raw));
+        chown(path, Some(user), group).map_err(refused)?;
+    }
     if let Some(mode) = mode {
         // What the umask has taken off; still nobody can connect.
         chmod(path, mode)?;
     }
     net::listen(&fd, backlog(door))?;
     Ok(Listener {
-        unlink: Some(unlink),
-        fd,
+        held: Held::new(fd, Some(unlink)),
         address: Address::Unix(path.to_owned()),
+        passed: false,
     })
 }
 
 /// Lets the socket have addresses that are not this host's. On a socket for both families it holds for both.
 pub(super) fn set_transparent(
-    fd: &OwnedFd,
+    fd: &impl AsFd,
     at: SocketAddr,
     transparent: bool,
 ) -> Result<(), Errno> {

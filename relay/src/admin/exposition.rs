@@ -67,6 +67,17 @@ fn routes(page: &mut Page<'_>, tallies: &[Arc<Tally>]) -> fmt::Result {
     let opened = tallies.iter().map(|tally| ([route(tally)], tally.opened()));
     let help = "Connections accepted";
     page.counters("relay_connections_opened", help, None, opened)?;
+    let entrances = Vec::from_iter(
+        tallies
+            .iter()
+            .flat_map(|tally| tally.entrances().into_iter().map(move |one| (tally, one))),
+    );
+    let entrances = entrances.iter().map(|(tally, one)| {
+        let listener = ("listener", one.listen().to_owned());
+        ([route(tally), listener], one.opened())
+    });
+    let help = "Connections accepted, by the listener that clients came to";
+    page.counters("relay_listener_connections_opened", help, None, entrances)?;
     let errors = tallies
         .iter()
         .map(|tally| ([route(tally)], tally.accept_errors()));
@@ -145,7 +156,9 @@ mod tests {
     fn names_and_units_are_those_of_prometheus() {
         let books = Arc::new(Books::new(Box::new(Silent)));
         let client = Peer::Ip(([127, 0, 0, 1], 9).into());
-        let mut record = Record::open(books.tally("a \"b\"\n"), client, books.clone());
+        let tally = books.tally("a \"b\"\n");
+        let entrance = tally.entrance("test");
+        let mut record = Record::open(tally, entrance, client, books.clone());
         record.carried_by(EngineKind::Splice);
         record.meter().add(Direction::Up, 7);
         let text = text(&books).unwrap();
@@ -154,6 +167,7 @@ mod tests {
             "# UNIT relay_bytes bytes",
             r#"relay_bytes_total{route="a \"b\"\n",direction="up",engine="splice"} 7"#,
             r#"relay_connections_opened_total{route="a \"b\"\n"} 1"#,
+            r#"relay_listener_connections_opened_total{route="a \"b\"\n",listener="test"} 1"#,
             r#"relay_connections_active{route="a \"b\"\n",engine="splice"} 1"#,
             r#"relay_connections_active{route="a \"b\"\n",engine="copy"} 0"#,
             "relay_ready 0",

@@ -109,6 +109,8 @@ pub struct Connection {
     pub id: u64,
     /// The route's name.
     pub route: String,
+    /// The listener that the client came to.
+    pub listener: String,
     /// Who connected.
     pub client: String,
     /// Who was dialled.
@@ -214,6 +216,7 @@ fn connection(card: &Card) -> Connection {
     Connection {
         id: card.id,
         route: card.tally.name().to_string(),
+        listener: card.entrance.listen().to_owned(),
         client: peers.client.to_string(),
         upstream: peers.upstream.map(|upstream| upstream.to_string()),
         engine: card.engine(),

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv6Addr, ops::Range};
 
-use relay::plan::Address;
+use relay::plan::{Address, Listen, Target};
 use toml::Spanned;
 
 use crate::settings::{Given, Settings};
@@ -45,7 +45,9 @@ fn route(words: &[Word<'_>], whole: Range<usize>) -> Result<Settings, (Range<usi
             Err((at.clone(), what.into()))
         }
         [host, port, to, to_port] => {
-            Ok(Settings::pair(address(host, port)?, address(to, to_port)?))
+            let listen = Listen::At(address(host, port)?);
+            let to = Target::Address(address(to, to_port)?);
+            Ok(Settings::pair(vec![listen.into()], vec![to.into()]))
         }
         [_, _, _, _, (at, _), ..] => {
             let what = "options of rinetd are not read; say them in a TOML file (--config)";

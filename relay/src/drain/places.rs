@@ -35,6 +35,12 @@ impl Places {
         places
     }
 
+    /// Whether both are the same places.
+    #[must_use]
+    pub fn are(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Changes how many there are. Those that are taken stay taken.
     pub fn set_limit(&self, limit: Option<NonZeroU32>) {
         let limit = limit.map_or(0, NonZeroU32::get);

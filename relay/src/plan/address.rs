@@ -48,7 +48,8 @@ impl FromStr for Address {
             return Ok(Self::Ip(address));
         }
         let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
-        if host.is_empty() {
+        // As others write it for every address.
+        if host.is_empty() || host == "*" {
             return Err(AddressError::NoHost);
         }
         if host.contains(['[', ']']) {
@@ -99,6 +100,15 @@ pub enum AddressError {
     /// An IPv6 address without brackets.
     #[error("an IPv6 address needs brackets: [v6]:port")]
     BareV6,
+    /// The first port of a range is not below the last.
+    #[error("a range of ports is FROM-TO, with FROM from 1 and below TO")]
+    BadRange,
+    /// `original` is where clients go, not where they connect.
+    #[error("listen cannot be original: give the address to which clients are redirected")]
+    NoListener,
+    /// `systemd:` alone.
+    #[error("no name after systemd: write systemd alone for every socket that is passed")]
+    NoName,
     /// `unix:` alone.
     #[error("no path after unix:")]
     NoPath,
@@ -132,6 +142,7 @@ mod tests {
         let faults = [
             ("80", AddressError::NoPort),
             (":80", AddressError::NoHost),
+            ("*:80", AddressError::NoHost),
             ("a:65536", AddressError::BadPort),
             ("a:", AddressError::BadPort),
             ("a b:80", AddressError::BadHost),

@@ -21,6 +21,20 @@ pub struct Door {
     pub v6only: bool,
     /// The permissions of a Unix socket's file.
     pub mode: Option<u32>,
+    /// Who has a Unix socket's file.
+    pub owner: Option<Owner>,
+    /// A listening socket of its own for each core, among which the kernel shares clients out.
+    #[doc(alias = "SO_REUSEPORT")]
+    pub reuse_port: bool,
+}
+
+/// Who has a file: a user, and perhaps a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The number of the user.
+    pub user: u32,
+    /// The number of the group; without it, it stays the one of relay.
+    pub group: Option<u32>,
 }
 
 /// What `net.core.somaxconn` is since Linux 5.4.
@@ -36,6 +50,8 @@ impl Default for Door {
             transparent: false,
             v6only: false,
             mode: None,
+            owner: None,
+            reuse_port: false,
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Routes: one listener each, where its connections go, and their limits.
+//! Routes: their listeners, where connections go, and their limits.
 
 use std::time::Duration;
 
-use super::{Address, Door, Greet, Outgoing, Pool, Tcp, To};
+use super::{Door, Greet, Listen, Outgoing, Pool, Tcp, To};
 
-/// One listener and where its connections go.
+/// Where clients connect and where their connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// What records call this route.
     pub name: String,
-    /// Where clients connect.
-    pub listen: Address,
+    /// Where clients connect; never empty.
+    pub listen: Vec<Listen>,
     /// Where their connections are forwarded to.
     pub to: To,
     /// Who may connect, and how many.
@@ -27,6 +27,15 @@ pub struct Route {
     pub tcp: Tcp,
     /// What its connections to upstreams have at relay's own end.
     pub outgoing: Outgoing,
+}
+
+impl Route {
+    /// Its listeners, in one text.
+    #[must_use]
+    pub fn listens(&self) -> String {
+        let all = self.listen.iter().map(ToString::to_string);
+        Vec::from_iter(all).join(", ")
+    }
 }
 
 /// How long a connection may go without a byte in either direction, and how long it may be at all.

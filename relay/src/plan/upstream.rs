@@ -89,6 +89,12 @@ impl Target {
         }
     }
 
+    /// Whether it has a port on which nobody can listen.
+    #[must_use]
+    pub fn is_nowhere(&self) -> bool {
+        matches!(self, Self::Address(address) if address.is_ephemeral())
+    }
+
     /// Whether it is a Unix socket.
     #[must_use]
     pub fn is_unix(&self) -> bool {

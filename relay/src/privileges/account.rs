@@ -46,6 +46,22 @@ pub enum NoAccount {
 }
 
 impl Account {
+    /// Looks up the number of the user, and that of the group if one was typed; for a file, which may be root's.
+    ///
+    /// # Errors
+    ///
+    /// Fails when this host knows no such user or group.
+    pub fn numbers(&self) -> Result<(u32, Option<u32>), NoAccount> {
+        let user = match self.user.parse() {
+            Ok(number) => number,
+            Err(_) => {
+                let user = found(User::from_name(&self.user))?;
+                user.ok_or(NoAccount::User)?.uid.as_raw()
+            }
+        };
+        Ok((user, self.group.as_deref().map(gid).transpose()?))
+    }
+
     /// Looks it up.
     pub(super) fn resolve(&self) -> Result<Ids, NoAccount> {
         let number = self.user.parse::<u32>().ok();
@@ -152,6 +168,16 @@ mod tests {
             resolved("4123456:no-such-group-here"),
             Err(NoAccount::Group)
         );
+    }
+
+    #[test]
+    fn files_may_be_anybodys() {
+        let numbers = |text: &str| text.parse::<Account>().unwrap().numbers();
+        assert_eq!(numbers("root"), Ok((0, None)));
+        assert_eq!(numbers("0:4123457"), Ok((0, Some(4123457))));
+        assert_eq!(numbers("4123456:root"), Ok((4123456, Some(0))));
+        assert_eq!(numbers("no-such-user-here"), Err(NoAccount::User));
+        assert_eq!(numbers("0:no-such-group-here"), Err(NoAccount::Group));
     }
 
     #[test]

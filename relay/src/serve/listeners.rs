@@ -1,6 +1,13 @@
 //! The listeners that run, and how a plan changes them.
 
-use std::{fmt, future::pending, io, num::NonZeroU32, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    future::pending,
+    io,
+    num::NonZeroU32,
+    sync::Arc,
+};
 
 use tokio::{sync::watch, task::JoinSet};
 
@@ -10,17 +17,32 @@ use super::{
     try_out,
 };
 use crate::{
-    accept::{Acceptor, Own, bind},
-    plan::{Address, Route},
-    stats::tally::{Listener, Listening},
+    accept::{self, Acceptor, Listener, Own, Passed},
+    drain::Places,
+    plan::{Address, Choice, Listen, Route},
+    stats::tally::{self, Listening},
 };
 
-/// A route whose listener is open: clients may connect, and wait.
+/// Where listeners come from, besides the addresses themselves, and what they have to be good for.
+pub(super) struct Sources {
+    /// What systemd has passed.
+    pub(super) passed: Passed,
+    /// The engines that carry.
+    pub(super) choice: Choice,
+}
+
+/// A route whose listeners are open: clients may connect, and wait.
 #[derive(Debug)]
 pub(super) struct Open {
-    address: Address,
-    acceptor: Acceptor,
     route: Route,
+    doors: Vec<Opened>,
+}
+
+/// What stands for one of a route's listeners as the plan has it: a socket, or several.
+#[derive(Debug)]
+struct Opened {
+    listen: Listen,
+    acceptors: Vec<Acceptor>,
 }
 
 /// Opens the listeners of all routes, in order.
@@ -28,26 +50,36 @@ pub(super) struct Open {
 /// # Errors
 ///
 /// Fails at the first one that cannot be had or watched.
-pub(super) async fn open(routes: Vec<Route>) -> Result<Vec<Open>, Fault> {
+pub(super) async fn open(routes: Vec<Route>, sources: &Sources) -> Result<Vec<Open>, Fault> {
     let mut open = Vec::with_capacity(routes.len());
     for route in routes {
-        open.push(open_one(route).await?);
+        let mut doors = Vec::with_capacity(route.listen.len());
+        for listen in &route.listen {
+            doors.push(open_one(listen, &route, sources).await?);
+        }
+        open.push(Open { route, doors });
     }
     Ok(open)
 }
 
-async fn open_one(route: Route) -> Result<Open, Fault> {
-    let listener = bind(&route.listen, &route.door, &route.tcp).await?;
-    Ok(Open {
-        address: listener.address().clone(),
-        acceptor: listener.open()?,
-        route,
+async fn open_one(listen: &Listen, route: &Route, sources: &Sources) -> Result<Opened, Fault> {
+    let Sources { passed, choice } = sources;
+    let listeners = accept::listen(listen, &route.door, &route.tcp, passed).await?;
+    let is_unix = |listener: &Listener| matches!(listener.address(), Address::Unix(_));
+    if listeners.iter().any(is_unix) {
+        route.bears_unix(listen, *choice)?;
+    }
+    let acceptors = listeners.into_iter().map(Listener::open);
+    Ok(Opened {
+        listen: listen.clone(),
+        acceptors: acceptors.collect::<io::Result<_>>()?,
     })
 }
 
 /// The listeners that accept clients.
 pub(super) struct Listeners {
     shared: Shared,
+    sources: Sources,
     running: Vec<Running>,
     tasks: JoinSet<()>,
 }
@@ -55,13 +87,18 @@ pub(super) struct Listeners {
 /// A listener that accepts clients until this is dropped.
 struct Running {
     /// As the plan has it, port 0 included.
-    listen: Address,
+    listen: Listen,
+    stages: watch::Sender<Arc<Stages>>,
+    spots: Vec<Spot>,
+}
+
+/// Where such a listener is.
+struct Spot {
     /// As it was bound.
     address: Address,
-    stages: watch::Sender<Arc<Stages>>,
-    _own: Option<Own>,
     /// Shows it to whoever looks.
     listening: Listening,
+    _own: Option<Own>,
 }
 
 /// What a plan has changed.
@@ -71,7 +108,7 @@ pub struct Changes {
     pub opened: usize,
     /// Listeners that were closed; their connections go on.
     pub closed: usize,
-    /// Routes with other settings on a listener that was kept.
+    /// Routes with other settings, of whose listeners some were kept.
     pub changed: usize,
     /// Routes as they were.
     pub kept: usize,
@@ -87,81 +124,96 @@ impl fmt::Display for Changes {
     }
 }
 
-/// What a plan makes of one route.
-enum Step {
-    /// It has a listener already: which.
-    Keep(usize, Box<Route>),
-    Add(Box<Open>),
+/// What a plan makes of one route: which running listeners it keeps, and those that it adds.
+struct Step {
+    route: Route,
+    keep: Vec<usize>,
+    add: Vec<Opened>,
 }
 
 impl Listeners {
-    /// Begins to accept on `open`.
-    pub(super) fn start(open: Vec<Open>, shared: Shared) -> Self {
+    /// Begins to accept on `open`. What systemd has passed can be asked for later, too.
+    pub(super) fn start(open: Vec<Open>, sources: Sources, shared: Shared) -> Self {
         let mut listeners = Self {
             shared,
+            sources,
             running: Vec::new(),
             tasks: JoinSet::new(),
         };
-        for open in open {
-            listeners.add(open);
+        for Open { route, doors } in open {
+            let stages = Stages::new(route, Places::default(), &listeners.shared);
+            for opened in doors {
+                listeners.add(opened, &stages);
+            }
         }
         listeners
     }
 
-    fn add(&mut self, open: Open) {
-        let Open {
-            address,
-            acceptor,
-            route,
-        } = open;
-        tracing::info!(route = %route.name, listen = %address, to = %route.to, "listening");
-        let listen = route.listen.clone();
-        let listening = self.show(&address, &route);
-        let (stages, seen) = watch::channel(Stages::new(route, &self.shared));
-        self.tasks.spawn(accept(acceptor, seen));
-        let own = match address {
-            Address::Ip(at) => Some(self.shared.ours.listens(at)),
-            Address::Name(..) | Address::Unix(_) | Address::Original => None,
-        };
+    fn add(&mut self, Opened { listen, acceptors }: Opened, stages: &Arc<Stages>) {
+        let (sender, seen) = watch::channel(stages.clone());
+        let mut spots: Vec<Spot> = Vec::new();
+        for acceptor in acceptors {
+            let address = acceptor.address().clone();
+            if spots.iter().all(|spot| spot.address != address) {
+                spots.push(self.spot(address, &stages.route));
+            }
+            self.tasks.spawn(accept(acceptor, seen.clone()));
+        }
         self.running.push(Running {
             listen,
-            address,
-            stages,
-            listening,
-            _own: own,
+            stages: sender,
+            spots,
         });
     }
 
-    fn show(&self, address: &Address, route: &Route) -> Listening {
-        self.shared.books.tally(&route.name).listening(Listener {
-            listen: address.to_string(),
-            to: route.to.to_string(),
-        })
+    fn spot(&self, address: Address, route: &Route) -> Spot {
+        tracing::info!(route = %route.name, listen = %address, to = %route.to, "listening");
+        Spot {
+            listening: self.show(&address, route),
+            _own: match address {
+                Address::Ip(at) => Some(self.shared.ours.listens(at)),
+                Address::Name(..) | Address::Unix(_) | Address::Original => None,
+            },
+            address,
+        }
     }
 
-    /// Serves `routes` from here on. A listener that is still wanted keeps its socket, and no connection that is under way
-    /// is touched.
+    fn show(&self, address: &Address, route: &Route) -> Listening {
+        self.shared
+            .books
+            .tally(&route.name)
+            .listening(tally::Listener {
+                listen: address.to_string(),
+                to: route.to.to_string(),
+            })
+    }
+
+    /// Serves `routes` from here on. A listener that is still wanted keeps its socket, whichever route wants it, and no
+    /// connection that is under way is touched.
     ///
     /// # Errors
     ///
     /// Fails when a listener cannot be had; nothing has changed then.
     pub(super) async fn apply(&mut self, routes: Vec<Route>) -> Result<Changes, Fault> {
-        let mut kept = vec![false; self.running.len()];
+        let mut free: HashMap<Listen, VecDeque<usize>> = HashMap::new();
+        for (at, one) in self.running.iter().enumerate() {
+            free.entry(one.listen.clone()).or_default().push_back(at);
+        }
         let mut steps = Vec::with_capacity(routes.len());
         for route in routes {
-            let mut running = self.running.iter().zip(&kept);
-            let found = running.position(|(one, kept)| !kept && one.listen == route.listen);
-            let is_as_it_was = |at: usize| self.running[at].stages.borrow().route == route;
-            if !found.is_some_and(is_as_it_was) {
+            let same = |at: &usize| self.running[*at].stages.borrow().route == route;
+            let first = route.listen.first().and_then(|listen| free.get(listen));
+            if !first.and_then(VecDeque::front).is_some_and(same) {
                 try_out(&route)?;
             }
-            steps.push(match found {
-                Some(at) => {
-                    kept[at] = true;
-                    Step::Keep(at, Box::new(route))
+            let (mut keep, mut add) = (Vec::new(), Vec::new());
+            for listen in &route.listen {
+                match free.get_mut(listen).and_then(VecDeque::pop_front) {
+                    Some(at) => keep.push(at),
+                    None => add.push(open_one(listen, &route, &self.sources).await?),
                 }
-                None => Step::Add(Box::new(open_one(route).await?)),
-            });
+            }
+            steps.push(Step { route, keep, add });
         }
         Ok(self.carry_out(steps))
     }
@@ -170,26 +222,43 @@ impl Listeners {
         let mut changes = Changes::default();
         let running = std::mem::take(&mut self.running).into_iter();
         let mut running = Vec::from_iter(running.map(Some));
-        for step in steps {
-            match step {
-                Step::Add(open) => {
-                    self.add(*open);
-                    changes.opened += 1;
+        // Whose connections are counted there already.
+        let mut places: Vec<Places> = Vec::new();
+        for Step { route, keep, add } in steps {
+            let kept = keep.iter().filter_map(|at| running.get_mut(*at)?.take());
+            let mut kept = Vec::from_iter(kept);
+            let before = kept.first().map(|one| one.stages.borrow().clone());
+            let stages = match before {
+                Some(before) if before.route == route => {
+                    changes.kept += 1;
+                    before
                 }
-                Step::Keep(at, route) => {
-                    let Some(mut one) = running[at].take() else {
-                        continue;
+                Some(before) => {
+                    tracing::info!(route = %route.name, listen = route.listens(), to = %route.to, "route changed");
+                    changes.changed += 1;
+                    let taken = places.iter().any(|places| places.are(&before.places));
+                    let places = match taken {
+                        true => Places::default(),
+                        false => before.places.clone(),
                     };
-                    if one.stages.borrow().route == *route {
-                        changes.kept += 1;
-                    } else {
-                        tracing::info!(route = %route.name, listen = %route.listen, to = %route.to, "route changed");
-                        one.listening = self.show(&one.address, &route);
-                        one.stages.send_replace(Stages::new(*route, &self.shared));
-                        changes.changed += 1;
-                    }
-                    self.running.push(one);
+                    Stages::new(route, places, &self.shared)
                 }
+                None => Stages::new(route, Places::default(), &self.shared),
+            };
+            places.push(stages.places.clone());
+            for one in &mut kept {
+                if Arc::ptr_eq(&one.stages.borrow(), &stages) {
+                    continue;
+                }
+                for spot in &mut one.spots {
+                    spot.listening = self.show(&spot.address, &stages.route);
+                }
+                one.stages.send_replace(stages.clone());
+            }
+            self.running.append(&mut kept);
+            changes.opened += add.len();
+            for opened in add {
+                self.add(opened, &stages);
             }
         }
         for closed in running.into_iter().flatten() {

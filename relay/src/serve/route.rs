@@ -14,7 +14,11 @@ use crate::{
     greet::{self, Origin},
     pair::{Pair, Peer, Socket},
     plan::{Address, Greet, Route},
-    stats::{books::Books, record::Record, tally::Tally},
+    stats::{
+        books::Books,
+        record::Record,
+        tally::{Entrance, Tally},
+    },
     tune::{Refused, tune},
     upstream::{Dialled, Elsewhere, Names, Upstreams},
 };
@@ -36,23 +40,28 @@ pub(super) struct Shared {
 pub(super) struct Stages {
     tally: Arc<Tally>,
     pub(super) route: Route,
+    /// Of its connections, whichever listener they come to; a change of the route leaves them.
+    pub(super) places: Places,
     upstreams: Upstreams,
     shared: Shared,
 }
 
 impl Stages {
-    pub(super) fn new(route: Route, shared: &Shared) -> Arc<Self> {
+    /// With `places` that connections of the route may already have taken.
+    pub(super) fn new(route: Route, places: Places, shared: &Shared) -> Arc<Self> {
+        places.set_limit(route.door.max_connections);
         Arc::new(Self {
             tally: shared.books.tally(&route.name),
             upstreams: Upstreams::start(&route, &shared.names),
             route,
+            places,
             shared: shared.clone(),
         })
     }
 
-    fn record(&self, client: &Socket) -> Record {
+    fn record(&self, entrance: Arc<Entrance>, client: &Socket) -> Record {
         let (tally, books) = (self.tally.clone(), self.shared.books.clone());
-        Record::open(tally, client.peer.clone(), books)
+        Record::open(tally, entrance, client.peer.clone(), books)
     }
 
     /// Sets what the route asks for on its side of the upstream. Whether the kernel would have it was tried at the start, so that
@@ -67,7 +76,7 @@ impl Stages {
     }
 
     /// Where the client wanted to go, on a route to there.
-    fn original(&self, client: &Socket) -> Result<Option<Address>, Outcome> {
+    fn original(&self, client: &Socket, record: &Record) -> Result<Option<Address>, Outcome> {
         let (true, Peer::Ip(from)) = (self.route.to.is_original(), &client.peer) else {
             return Ok(None);
         };
@@ -75,7 +84,7 @@ impl Stages {
         let wanted = self.shared.ours.destination(&client.fd, *from, transparent);
         wanted
             .map(|wanted| Some(Address::Ip(wanted)))
-            .map_err(|astray| self.refuse(client, astray))
+            .map_err(|astray| self.refuse(client, record, astray))
     }
 
     /// Notes that `upstream` is a connection of relay's own. Only now is it known whether the client is one, too: where relay's
@@ -84,6 +93,7 @@ impl Stages {
         &self,
         client: &Socket,
         upstream: &Socket,
+        record: &Record,
         live: &mut Live,
     ) -> Result<(), Outcome> {
         // A client whose own address relay has taken over is not relay.
@@ -93,15 +103,15 @@ impl Stages {
         }
         match (&client.peer, &upstream.peer) {
             (Peer::Ip(from), Peer::Ip(to)) if self.shared.ours.is_dialled(*from) => {
-                Err(self.refuse(client, Astray::Itself(*to)))
+                Err(self.refuse(client, record, Astray::Itself(*to)))
             }
             _ => Ok(()),
         }
     }
 
-    fn refuse(&self, client: &Socket, why: Astray) -> Outcome {
-        let (listen, client) = (&self.route.listen, &client.peer);
-        tracing::warn!(route = %self.route.name, %listen, %client, reason = %why, "a client has no original destination; it is reset");
+    fn refuse(&self, client: &Socket, record: &Record, why: Astray) -> Outcome {
+        let (listen, client) = (record.card().entrance.listen(), &client.peer);
+        tracing::warn!(route = %self.route.name, listen, %client, reason = %why, "a client has no original destination; it is reset");
         let errno = Errno::LOOP.raw_os_error();
         let call = "original destination";
         Outcome::relay(How::Error { errno, call })
@@ -118,7 +128,9 @@ impl Stages {
 /// Accepts clients, each for the route as it is at that moment, until a stop or until nobody has a route for them any more.
 pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Arc<Stages>>) {
     let Shared { drain, places, .. } = route.borrow().shared.clone();
-    let own = Places::new(route.borrow().route.door.max_connections);
+    let listen = acceptor.address().to_string();
+    let of = |stages: &Stages| (stages.places.clone(), stages.tally.entrance(&listen));
+    let (mut own, mut entrance) = of(&route.borrow());
     let seen = route.clone();
     acceptor.on_trouble(move || seen.borrow().tally.accept_failed());
     loop {
@@ -129,9 +141,9 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
             () = drain.stopped() => return,
             changed = route.changed() => match changed {
                 Ok(()) => {
-                    let Route { door, tcp, .. } = &route.borrow_and_update().route;
-                    own.set_limit(door.max_connections);
-                    acceptor.renew(door, tcp);
+                    let stages = route.borrow_and_update();
+                    (own, entrance) = of(&stages);
+                    acceptor.renew(&stages.route.door, &stages.route.tcp);
                     continue;
                 }
                 Err(_) => return,
@@ -140,25 +152,27 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
         };
         let stages = route.borrow().clone();
         if stages.admits(&client) {
-            tokio::spawn(carry(client, drain.live().at(taken), stages));
+            let entrance = entrance.clone();
+            tokio::spawn(carry(client, drain.live().at(taken), entrance, stages));
         } else {
             // The client is armed: dropping it resets it.
-            stages.record(&client).end(Outcome::relay(How::Denied));
+            let mut record = stages.record(entrance.clone(), &client);
+            record.end(Outcome::relay(How::Denied));
         }
     }
 }
 
 /// One connection, from its client to its engine. There is one such future per connection that its engine has not taken
 /// over, so the dial, which is larger than what remains, gets a box of its own and gives it back.
-async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
+async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: Arc<Stages>) {
     let Stages {
         route,
         upstreams,
         shared: Shared { engines, drain, .. },
         ..
     } = &*stages;
-    let mut record = stages.record(&client);
-    let original = match stages.original(&client) {
+    let mut record = stages.record(entrance, &client);
+    let original = match stages.original(&client, &record) {
         Ok(original) => original,
         Err(outcome) => return record.end(outcome),
     };
@@ -195,7 +209,7 @@ async fn carry(client: Socket, mut live: Live, stages: Arc<Stages>) {
     match joined {
         Ok((client, upstream)) => {
             if original.is_some()
-                && let Err(outcome) = stages.not_itself(&client, &upstream, &mut live)
+                && let Err(outcome) = stages.not_itself(&client, &upstream, &record, &mut live)
             {
                 return record.end(outcome);
             }

@@ -2,9 +2,9 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use relay::plan::{AcceptProxy, Address, Ask, Credentials, Greet, Reach};
+use relay::plan::{AcceptProxy, Ask, Credentials, Greet, Reach};
 
-use super::Settings;
+use super::{Settings, listen::Listens};
 
 impl Settings {
     /// What these settings, complete, say of greetings.
@@ -22,7 +22,7 @@ impl Settings {
         }
         let from = self.proxy_from.take().unwrap_or_default().into_iter();
         let from = Vec::from_iter(from.map(|network| network.0));
-        if from.is_empty() && !matches!(self.listen, Some(Address::Unix(_))) {
+        if from.is_empty() && !self.listen.as_ref().is_some_and(Listens::are_unix) {
             return Err(
                 "accept-proxy needs proxy-from: the networks of the proxies in front".into(),
             );

@@ -12,7 +12,10 @@ use std::{
 use crate::{
     pair::{Direction, Peer},
     plan::EngineKind,
-    stats::{meter::Meter, tally::Tally},
+    stats::{
+        meter::Meter,
+        tally::{Entrance, Tally},
+    },
 };
 
 /// What is known of a connection while it lives.
@@ -21,6 +24,8 @@ pub struct Card {
     pub id: u64,
     /// The totals of its route.
     pub tally: Arc<Tally>,
+    /// Where the client came in.
+    pub entrance: Arc<Entrance>,
     /// The bytes.
     pub meter: Meter,
     begun: Instant,
@@ -41,11 +46,12 @@ pub struct Peers {
 const NONE: u8 = u8::MAX;
 
 impl Card {
-    pub(super) fn new(id: u64, tally: Arc<Tally>, client: Peer) -> Self {
+    pub(super) fn new(id: u64, tally: Arc<Tally>, entrance: Arc<Entrance>, client: Peer) -> Self {
         let upstream = None;
         Self {
             id,
             tally,
+            entrance,
             meter: Meter::default(),
             begun: Instant::now(),
             peers: Mutex::new(Peers { client, upstream }),

@@ -13,7 +13,13 @@ use crate::{
     decline::Why,
     pair::{Direction, Peer},
     plan::EngineKind,
-    stats::{books::Books, card::Card, gauge::Raised, meter::Meter, tally::Tally},
+    stats::{
+        books::Books,
+        card::Card,
+        gauge::Raised,
+        meter::Meter,
+        tally::{Entrance, Tally},
+    },
 };
 
 /// What is written down about a connection while it lives. Dropping it writes it.
@@ -43,11 +49,16 @@ fn reason<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Record {
-    /// Opens a record for a client that was just accepted on the route with this `tally`, which is of `books`.
+    /// Opens a record for a client that was just accepted at `entrance`, of the route with this `tally`, which is of `books`.
     #[must_use]
-    pub fn open(tally: Arc<Tally>, client: Peer, books: Arc<Books>) -> Self {
-        tally.open();
-        let (card, key) = books.registry.add(tally, client);
+    pub fn open(
+        tally: Arc<Tally>,
+        entrance: Arc<Entrance>,
+        client: Peer,
+        books: Arc<Books>,
+    ) -> Self {
+        entrance.open();
+        let (card, key) = books.registry.add(tally, entrance, client);
         Self {
             card,
             key,
@@ -128,6 +139,7 @@ impl Drop for Record {
         let peers = card.peers().clone();
         books.sink.ended(&Finished {
             route: card.tally.name(),
+            listener: card.entrance.listen(),
             client: &peers.client,
             upstream: peers.upstream.as_ref(),
             engine: card.engine(),
@@ -145,6 +157,8 @@ impl Drop for Record {
 pub struct Finished<'a> {
     /// The route's name.
     pub route: &'a str,
+    /// The listener that the client came to.
+    pub listener: &'a str,
     /// Who connected.
     pub client: &'a Peer,
     /// Who was dialled, unless nobody could be.
@@ -178,7 +192,8 @@ impl fmt::Display for Finished<'_> {
         }
         write!(
             f,
-            " engine={engine} up={} down={} ms={} end={}",
+            " at={} engine={engine} up={} down={} ms={} end={}",
+            self.listener,
             self.bytes_up,
             self.bytes_down,
             self.duration_ms.as_millis(),
@@ -213,7 +228,9 @@ mod tests {
     fn open(kept: &Kept) -> Record {
         let books = Arc::new(Books::new(Box::new(kept.clone())));
         let client = Peer::Ip("127.0.0.1:9".parse().unwrap());
-        Record::open(books.tally("web"), client, books)
+        let tally = books.tally("web");
+        let entrance = tally.entrance("127.0.0.1:80");
+        Record::open(tally, entrance, client, books)
     }
 
     #[test]
@@ -231,6 +248,7 @@ mod tests {
         for part in [
             r#""engine":"splice""#,
             r#""declined":[{"engine":"sockmap","reason":"the sockmap is full"}]"#,
+            r#""route":"web","listener":"127.0.0.1:80""#,
             r#""bytes_up":7,"bytes_down":0"#,
             r#""end":{"by":"client","how":"end"}"#,
         ] {

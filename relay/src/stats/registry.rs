@@ -9,7 +9,10 @@ use slab::Slab;
 
 use crate::{
     pair::Peer,
-    stats::{card::Card, tally::Tally},
+    stats::{
+        card::Card,
+        tally::{Entrance, Tally},
+    },
 };
 
 /// So many that connections which begin and end on all processors at once seldom meet.
@@ -26,9 +29,14 @@ type Shard = Mutex<Slab<Arc<Card>>>;
 
 impl Registry {
     /// A card for a connection that begins; it goes with [`Registry::remove`] and the key.
-    pub(super) fn add(&self, tally: Arc<Tally>, client: Peer) -> (Arc<Card>, usize) {
+    pub(super) fn add(
+        &self,
+        tally: Arc<Tally>,
+        entrance: Arc<Entrance>,
+        client: Peer,
+    ) -> (Arc<Card>, usize) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let card = Arc::new(Card::new(id, tally, client));
+        let card = Arc::new(Card::new(id, tally, entrance, client));
         let key = self.shard(id).insert(card.clone());
         (card, key)
     }

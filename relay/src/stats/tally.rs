@@ -18,12 +18,37 @@ use crate::{
 #[derive(Debug)]
 pub struct Tally {
     name: Arc<str>,
-    opened: AtomicU64,
     accept_errors: AtomicU64,
     /// By engine, in the order of [`EngineKind::ALL`], and direction.
     bytes: [[AtomicU64; 2]; 3],
     ends: Mutex<Ends>,
     listeners: Mutex<Vec<Listener>>,
+    entrances: Mutex<BTreeMap<String, Arc<Entrance>>>,
+}
+
+/// Counts who comes in at one listener of a route. Also this total outlives the listener.
+#[derive(Debug)]
+pub struct Entrance {
+    listen: String,
+    opened: AtomicU64,
+}
+
+impl Entrance {
+    /// Where clients connect.
+    #[must_use]
+    pub fn listen(&self) -> &str {
+        &self.listen
+    }
+
+    /// Connections accepted.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn open(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// How connections of a route have ended.
@@ -48,11 +73,11 @@ impl Tally {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
-            opened: AtomicU64::default(),
             accept_errors: AtomicU64::default(),
             bytes: Default::default(),
             ends: Mutex::default(),
             listeners: Mutex::default(),
+            entrances: Mutex::default(),
         }
     }
 
@@ -62,8 +87,23 @@ impl Tally {
         &self.name
     }
 
-    pub(super) fn open(&self) {
-        self.opened.fetch_add(1, Ordering::Relaxed);
+    /// The listener at `listen`.
+    #[must_use]
+    pub fn entrance(&self, listen: &str) -> Arc<Entrance> {
+        let mut known = lock(&self.entrances);
+        let new = || {
+            Arc::new(Entrance {
+                listen: listen.to_owned(),
+                opened: AtomicU64::default(),
+            })
+        };
+        known.entry(listen.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// All listeners that there are or were.
+    #[must_use]
+    pub fn entrances(&self) -> Vec<Arc<Entrance>> {
+        lock(&self.entrances).values().cloned().collect()
     }
 
     /// Counts a failure to accept clients that came.
@@ -89,7 +129,7 @@ impl Tally {
     /// Connections accepted.
     #[must_use]
     pub fn opened(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
+        self.entrances().iter().map(|one| one.opened()).sum()
     }
 
     /// How often clients that came could not be accepted.

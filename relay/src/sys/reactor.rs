@@ -7,6 +7,7 @@
 use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 use tokio::io::unix::AsyncFd;
@@ -20,6 +21,16 @@ pub(crate) fn register(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, (OwnedFd, io::Er
     // SAFETY: `AsyncFd` owns the `OwnedFd` from here on and hands out only shared references to it, so the descriptor
     // stays open and stays the same until `AsyncFd` has taken it out of epoll and gives it back or drops it.
     unsafe { AsyncFd::register(fd) }.map_err(|error| error.into_parts())
+}
+
+/// Puts `fd`, which others may hold as well, into the poll set of the current runtime.
+///
+/// # Errors
+///
+/// As [`register`].
+pub(crate) fn share(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: nobody can close what an `Arc` owns, nor put another in its place, as long as the `AsyncFd` has its share.
+    unsafe { AsyncFd::register(fd) }.map_err(|error| error.into_parts().1)
 }
 
 /// Puts `fd` into the poll set of the current runtime for as long as the borrow lasts.

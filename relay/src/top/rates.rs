@@ -96,7 +96,7 @@ mod tests {
     fn seen(at: Instant, bytes: [u64; 2]) -> Seen {
         let connection = |id: usize| {
             serde_json::json!({
-                "id": id, "route": "web", "client": "a", "upstream": null, "engine": "copy", "bytes_up": bytes[id],
+                "id": id, "route": "web", "listener": "b", "client": "a", "upstream": null, "engine": "copy", "bytes_up": bytes[id],
                 "bytes_down": 0, "backlog_up": 0, "backlog_down": 0, "age_seconds": 1.0,
             })
         };

@@ -59,7 +59,7 @@ fn backup(at: SocketAddr) -> Upstream {
 fn route(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Route {
     Route {
         name: "test".into(),
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
         to: To(to),
         connect: limit,
         door: crate::plan::Door::default(),

@@ -20,19 +20,36 @@ fn deploy() -> Result<PathBuf> {
 }
 
 /// The units as they are installed, but for where the binary is.
-fn installed(folder: &tempfile::TempDir) -> Result<Vec<PathBuf>> {
+fn installed(folder: &tempfile::TempDir, files: &[(&str, &str)]) -> Result<Vec<PathBuf>> {
     let binary = binary()?.display().to_string();
     let mut units = Vec::new();
-    for unit in fs::read_dir(deploy()?.join("systemd"))? {
-        let unit = unit?;
-        let text = fs::read_to_string(unit.path())?;
-        let path = folder.path().join(unit.file_name());
+    for (file, to) in files {
+        let text = fs::read_to_string(deploy()?.join("systemd").join(file))?;
+        let path = folder.path().join(to);
+        fs::create_dir_all(path.parent().context("no parent")?)?;
         fs::write(&path, text.replace("/usr/local/bin/relay", &binary))?;
-        units.push(path);
+        // A drop-in is found by what it adds to.
+        if !file.ends_with(".conf") {
+            units.push(path);
+        }
     }
-    ensure!(!units.is_empty(), "no units");
     Ok(units)
 }
+
+const SERVICE: (&str, &str) = ("relay.service", "relay.service");
+
+/// The unit alone, and the variant for which systemd has the listeners.
+const VARIANTS: [&[(&str, &str)]; 2] = [
+    &[SERVICE],
+    &[
+        SERVICE,
+        ("relay.socket", "relay.socket"),
+        (
+            "socket-activated.conf",
+            "relay.service.d/socket-activated.conf",
+        ),
+    ],
+];
 
 fn analyze(words: &[&str], units: &[PathBuf]) -> Result<String> {
     let mut command = Command::new("systemd-analyze");
@@ -49,8 +66,12 @@ fn the_units_are_in_order() -> Result<()> {
     if !needs::met(name, &[Need::Program("systemd-analyze")])? {
         return Ok(());
     }
+    VARIANTS.into_iter().try_for_each(in_order)
+}
+
+fn in_order(files: &[(&str, &str)]) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let units = installed(&folder)?;
+    let units = installed(&folder, files)?;
     let said = analyze(&["verify", "--man=no"], &units)?;
     let ours: Vec<_> = said.lines().filter(|line| line.contains("relay")).collect();
     ensure!(ours.is_empty(), "{ours:#?}");

@@ -117,7 +117,9 @@ impl<P> Rig<P> {
         let (told, ended) = mpsc::unbounded_channel();
         let books = Arc::new(Books::new(Box::new(Told(Mutex::new(told)))));
         let drain = Drain::new();
-        let record = Record::open(books.tally("test"), pair.client.peer.clone(), books);
+        let tally = books.tally("test");
+        let entrance = tally.entrance("test");
+        let record = Record::open(tally, entrance, pair.client.peer.clone(), books);
         let card = record.card().clone();
         close::arm_both(&pair);
         let connection = Box::new(Connection {

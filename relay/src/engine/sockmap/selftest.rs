@@ -214,7 +214,9 @@ impl Bench {
             outer.set_read_timeout(Some(PATIENCE))?;
             outer.set_write_timeout(Some(PATIENCE))?;
         }
-        let record = Record::open(books.tally("self-test"), peer, books);
+        let tally = books.tally("self-test");
+        let entrance = tally.entrance("self-test");
+        let record = Record::open(tally, entrance, peer, books);
         let live = drain.live();
         let connection = Connection {
             pair,
