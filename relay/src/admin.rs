@@ -8,6 +8,7 @@ mod exposition;
 mod page;
 mod process;
 pub mod report;
+mod upstreams;
 
 use std::{
     convert::Infallible, io, net::TcpListener, os::unix::net::UnixListener, sync::Arc,

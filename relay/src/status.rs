@@ -1,5 +1,7 @@
 //! `relay status`: what a running relay does, in tables or JSON.
 
+pub(crate) mod upstreams;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -79,7 +81,45 @@ fn tables(status: &Status) -> String {
         "not accepted",
     ];
     table(&mut text, head, routes);
+    upstreams_of(&mut text, status);
     text
+}
+
+fn upstreams_of(text: &mut String, status: &Status) {
+    let lines = upstreams::lines(status);
+    if lines.is_empty() {
+        return;
+    }
+    text.push('\n');
+    let rows = lines.into_iter().map(|line| {
+        [
+            line.route,
+            line.upstream,
+            line.address,
+            line.weight,
+            line.state.into(),
+            line.since,
+            line.active.to_string(),
+            line.connects.to_string(),
+            line.failures.to_string(),
+            line.checks,
+            line.why,
+        ]
+    });
+    let head = [
+        "route",
+        "upstream",
+        "address",
+        "weight",
+        "state",
+        "for",
+        "active",
+        "connects",
+        "failed",
+        "checks failed",
+        "why",
+    ];
+    table(text, head, rows);
 }
 
 /// What runs, for how long, and what it is at.
@@ -165,6 +205,21 @@ mod tests {
 
     #[test]
     fn tables_name_engines_routes_and_what_is_missing() {
+        let upstreams = serde_json::json!([
+            {
+                "upstream": "db:5432", "weight": 3, "backup": true, "unresolved": null,
+                "connects": 9, "connect_failures": 4, "checks": 0, "check_failures": 0,
+                "endpoints": [{
+                    "address": "10.0.0.5:5432", "weight": 3, "state": "ejected", "state_seconds": 61.0,
+                    "cause": "refused", "last_error": "refused", "last_error_seconds": 61.0, "active": 2,
+                    "connects": 5, "connect_failures": 1, "checks": 0, "check_failures": 0,
+                }],
+            },
+            {
+                "upstream": "srv:gone", "weight": 1, "backup": false, "unresolved": "no such name",
+                "connects": 0, "connect_failures": 0, "checks": 0, "check_failures": 0, "endpoints": [],
+            },
+        ]);
         let status = serde_json::json!({
             "version": "1.2.3", "pid": 7, "phase": "serving", "uptime_seconds": 3661.5,
             "engines": [{ "engine": "sockmap", "offered": false, "missing": "needs CAP_BPF" }],
@@ -174,6 +229,7 @@ mod tests {
                 "active": 2, "opened": 9, "ended": { "end": 7 }, "connect_failures": 1, "accept_errors": 0,
                 "bytes_up": 5, "bytes_down": 1 << 20,
                 "engines": [{ "engine": "sockmap", "active": 2, "bytes_up": 5, "bytes_down": 1 << 20 }],
+                "upstreams": upstreams,
             }],
         });
         let text = tables(&serde_json::from_value(status).unwrap());
@@ -182,6 +238,8 @@ mod tests {
             "sockmap  no       2       5 B  1.0 MiB  needs CAP_BPF",
             "sockmap      not_offered  4",
             "web    [::]:80     db:5432  2       9       5 B  1.0 MiB  1              0",
+            "web    db:5432   10.0.0.5:5432  3 backup  ejected     1m 1s  2       5         1       -              refused",
+            "web    srv:gone  -              1         unresolved  -      0       0         0       -              no such name",
         ] {
             assert!(text.contains(part), "no {part} in\n{text}");
         }

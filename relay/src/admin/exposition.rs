@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::{page::Page, process, report};
+use super::{page::Page, process, report, upstreams};
 use crate::{
     pair::Direction,
     plan::EngineKind,
@@ -36,7 +36,9 @@ impl Collector for Exposition {
         let books = &self.0;
         books.refresh(false);
         process_wide(&mut page, books)?;
-        routes(&mut page, &books.tallies())?;
+        let tallies = books.tallies();
+        routes(&mut page, &tallies)?;
+        upstreams::encode(&mut page, &tallies)?;
         live(&mut page, books)?;
         process::encode(&mut page)
     }

@@ -11,6 +11,7 @@ use crate::{
         books::{Books, Phase},
         card::Card,
         tally::Tally,
+        upstreams::Upstream,
     },
 };
 
@@ -78,6 +79,9 @@ pub struct Route {
     pub bytes_down: u64,
     /// What each engine has carried.
     pub engines: Vec<Share>,
+    /// Where its connections go; none where clients say it, and when it is gone.
+    #[serde(default)]
+    pub upstreams: Vec<Upstream>,
 }
 
 /// A listener of a route.
@@ -202,6 +206,7 @@ fn route(tally: &Tally, active: &Active) -> Route {
         bytes_up: engines.iter().map(|share| share.bytes_up).sum(),
         bytes_down: engines.iter().map(|share| share.bytes_down).sum(),
         engines,
+        upstreams: tally.upstreams(),
     }
 }
 

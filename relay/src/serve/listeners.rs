@@ -155,7 +155,7 @@ impl Listeners {
         for acceptor in acceptors {
             let address = acceptor.address().clone();
             if spots.iter().all(|spot| spot.address != address) {
-                spots.push(self.spot(address, &stages.route));
+                spots.push(self.spot(address, stages));
             }
             self.tasks.spawn(accept(acceptor, seen.clone()));
         }
@@ -166,10 +166,11 @@ impl Listeners {
         });
     }
 
-    fn spot(&self, address: Address, route: &Route) -> Spot {
+    fn spot(&self, address: Address, stages: &Stages) -> Spot {
+        let route = &stages.route;
         tracing::info!(route = %route.name, listen = %address, to = %route.to, "listening");
         Spot {
-            listening: self.show(&address, route),
+            listening: self.show(&address, stages),
             _own: match address {
                 Address::Ip(at) => Some(self.shared.ours.listens(at)),
                 Address::Name(..) | Address::Unix(_) | Address::Original => None,
@@ -178,14 +179,14 @@ impl Listeners {
         }
     }
 
-    fn show(&self, address: &Address, route: &Route) -> Listening {
-        self.shared
-            .books
-            .tally(&route.name)
-            .listening(tally::Listener {
-                listen: address.to_string(),
-                to: route.to.to_string(),
-            })
+    fn show(&self, address: &Address, stages: &Stages) -> Listening {
+        let (route, upstreams) = (&stages.route, stages.upstreams.clone());
+        let listener = tally::Listener {
+            listen: address.to_string(),
+            to: route.to.to_string(),
+        };
+        let tally = self.shared.books.tally(&route.name);
+        tally.listening(listener, upstreams)
     }
 
     /// Serves `routes` from here on. A listener that is still wanted keeps its socket, whichever route wants it, and no
@@ -251,7 +252,7 @@ impl Listeners {
                     continue;
                 }
                 for spot in &mut one.spots {
-                    spot.listening = self.show(&spot.address, &stages.route);
+                    spot.listening = self.show(&spot.address, &stages);
                 }
                 one.stages.send_replace(stages.clone());
             }

@@ -42,7 +42,7 @@ pub(super) struct Stages {
     pub(super) route: Route,
     /// Of its connections, whichever listener they come to; a change of the route leaves them.
     pub(super) places: Places,
-    upstreams: Upstreams,
+    pub(super) upstreams: Arc<Upstreams>,
     shared: Shared,
 }
 
@@ -52,7 +52,7 @@ impl Stages {
         places.set_limit(route.door.max_connections);
         Arc::new(Self {
             tally: shared.books.tally(&route.name),
-            upstreams: Upstreams::start(&route, &shared.names),
+            upstreams: Arc::new(Upstreams::start(&route, &shared.names)),
             route,
             places,
             shared: shared.clone(),
@@ -226,6 +226,9 @@ async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: 
                 record,
                 live,
             };
+            let engines = engines.clone();
+            // A route that is gone has nothing checked on behalf of the connections that it leaves behind.
+            drop(stages);
             engines.carry(Box::new(connection)).await;
         }
         // The client is armed: dropping it resets it.

@@ -9,3 +9,4 @@ pub mod record;
 pub mod registry;
 pub mod sink;
 pub mod tally;
+pub mod upstreams;

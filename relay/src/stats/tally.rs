@@ -12,6 +12,7 @@ use crate::{
     close::{By, Outcome},
     pair::Direction,
     plan::EngineKind,
+    stats::upstreams::{Upstream, Watched, together},
 };
 
 /// Counts what happens on a route. A route that is gone keeps its totals: one of the same name goes on with them.
@@ -22,7 +23,7 @@ pub struct Tally {
     /// By engine, in the order of [`EngineKind::ALL`], and direction.
     bytes: [[AtomicU64; 2]; 3],
     ends: Mutex<Ends>,
-    listeners: Mutex<Vec<Listener>>,
+    open: Mutex<Vec<(Listener, Arc<dyn Watched>)>>,
     entrances: Mutex<BTreeMap<String, Arc<Entrance>>>,
 }
 
@@ -76,7 +77,7 @@ impl Tally {
             accept_errors: AtomicU64::default(),
             bytes: Default::default(),
             ends: Mutex::default(),
-            listeners: Mutex::default(),
+            open: Mutex::default(),
             entrances: Mutex::default(),
         }
     }
@@ -153,15 +154,33 @@ impl Tally {
     /// The listeners that are open.
     #[must_use]
     pub fn listeners(&self) -> Vec<Listener> {
-        lock(&self.listeners).clone()
+        let open = lock(&self.open);
+        open.iter().map(|(listener, _)| listener.clone()).collect()
     }
 
-    /// Notes a listener until the value is dropped.
+    /// What is known of the upstreams that the open listeners lead to.
     #[must_use]
-    pub fn listening(self: &Arc<Self>, listener: Listener) -> Listening {
-        lock(&self.listeners).push(listener.clone());
+    pub fn upstreams(&self) -> Vec<Upstream> {
+        let open = lock(&self.open);
+        let watched = Vec::from_iter(open.iter().map(|(_, upstreams)| upstreams.clone()));
+        drop(open);
+        together(&watched)
+    }
+
+    /// Notes a listener and its upstreams until the value is dropped.
+    #[must_use]
+    pub fn listening(
+        self: &Arc<Self>,
+        listener: Listener,
+        upstreams: Arc<dyn Watched>,
+    ) -> Listening {
+        lock(&self.open).push((listener.clone(), upstreams.clone()));
         let tally = self.clone();
-        Listening { tally, listener }
+        Listening {
+            tally,
+            listener,
+            upstreams,
+        }
     }
 }
 
@@ -174,12 +193,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Listening {
     tally: Arc<Tally>,
     listener: Listener,
+    upstreams: Arc<dyn Watched>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let mut open = lock(&self.tally.listeners);
-        if let Some(at) = open.iter().position(|one| *one == self.listener) {
+        let mut open = lock(&self.tally.open);
+        let this = |(listener, upstreams): &(Listener, Arc<dyn Watched>)| {
+            *listener == self.listener && Arc::ptr_eq(upstreams, &self.upstreams)
+        };
+        if let Some(at) = open.iter().position(this) {
             open.remove(at);
         }
     }
@@ -203,6 +226,15 @@ mod tests {
         assert_eq!(ended[&(Some(EngineKind::Copy), By::Client, "end")], 1);
     }
 
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Watched for Nowhere {
+        fn seen(&self) -> Vec<Upstream> {
+            Vec::new()
+        }
+    }
+
     #[test]
     fn a_listener_is_there_while_it_is_held() {
         let tally = Arc::new(Tally::new("web"));
@@ -210,7 +242,7 @@ mod tests {
             listen: "127.0.0.1:1".into(),
             to: "127.0.0.1:2".into(),
         };
-        let held = tally.listening(listener.clone());
+        let held = tally.listening(listener.clone(), Arc::new(Nowhere));
         assert_eq!(tally.listeners(), [listener]);
         drop(held);
         assert!(tally.listeners().is_empty());

@@ -171,12 +171,13 @@ mod tests {
     fn endpoints(weights: &[u32]) -> Vec<Arc<Endpoint>> {
         let endpoint = |(port, weight): (u16, &u32)| {
             let at = Peer::Ip(([127, 0, 0, 1], port).into());
-            Arc::new(Endpoint::new(Place {
+            let place = Place {
                 host: at.to_string(),
                 at,
                 weight: *weight,
                 rank: 0,
-            }))
+            };
+            Arc::new(Endpoint::new(place, Arc::default()))
         };
         (1..).zip(weights).map(endpoint).collect()
     }

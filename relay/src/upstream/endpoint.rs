@@ -2,17 +2,18 @@
 
 use std::{
     io,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicI64},
     time::{Duration, Instant},
 };
 
+use super::counts::{Counts, Event};
 use crate::{
     pair::Peer,
     plan::{Check, Upstream},
-    stats::gauge::{Gauge, Raised},
+    stats::{
+        gauge::{Gauge, Raised},
+        upstreams::{self, State},
+    },
 };
 
 /// An address that can be dialled. It lives as long as its upstream says that it is there.
@@ -23,8 +24,9 @@ pub(super) struct Endpoint {
     /// Its credit when each has its turn.
     pub(super) turn: AtomicI64,
     live: Gauge,
-    dials: AtomicU64,
-    failures: AtomicU64,
+    counts: Counts,
+    /// Those of its upstream, which has other addresses or will have.
+    shared: Arc<Counts>,
     health: Mutex<Health>,
 }
 
@@ -54,7 +56,7 @@ impl Place {
 }
 
 /// Whether it is left out, and why.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Health {
     /// Failed attempts since one succeeded.
     row: u32,
@@ -64,30 +66,39 @@ struct Health {
     down: Option<String>,
     /// Checks in a row that say otherwise.
     otherwise: u32,
+    /// When one of these has changed, the end of an ejection apart.
+    since: Instant,
+    /// The last failure, and when that was.
+    last_error: Option<(Instant, String)>,
 }
 
-/// Whether an endpoint takes connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It does.
-    Up,
-    /// Left out for a while, since attempts failed.
-    Ejected,
-    /// Left out until checks succeed again.
-    Down,
+/// Whether an endpoint takes connections, and what is known of that.
+#[derive(Clone, Debug)]
+pub(super) struct Condition {
+    pub(super) state: State,
+    pub(super) since: Instant,
+    /// Why it takes none.
+    pub(super) cause: Option<String>,
+    /// The last failure, which may be long over.
+    pub(super) last_error: Option<(Instant, String)>,
 }
 
 impl Endpoint {
-    pub(super) fn new(place: Place) -> Self {
+    /// What happens to it is counted in `shared`, too.
+    pub(super) fn new(place: Place, shared: Arc<Counts>) -> Self {
         Self {
             place,
             turn: AtomicI64::new(0),
             live: Gauge::default(),
-            dials: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            health: Mutex::default(),
+            counts: Counts::default(),
+            shared,
+            health: Mutex::new(Health::new()),
         }
+    }
+
+    fn count(&self, event: Event) {
+        self.counts.count(event);
+        self.shared.count(event);
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -99,15 +110,14 @@ impl Endpoint {
         self.live.count()
     }
 
-    /// Attempts so far, and those that failed.
-    pub(super) fn attempts(&self) -> (u64, u64) {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.dials), count(&self.failures))
+    /// What has happened to it.
+    pub(super) fn counts(&self) -> upstreams::Counts {
+        self.counts.seen()
     }
 
     /// An attempt begins.
     pub(super) fn dial(&self) -> Raised {
-        self.dials.fetch_add(1, Ordering::Relaxed);
+        self.count(Event::Connect);
         self.live.raise()
     }
 
@@ -117,8 +127,9 @@ impl Endpoint {
     }
 
     /// An attempt failed.
-    pub(super) fn failed(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn failed(&self, error: &io::Error) {
+        self.count(Event::ConnectFailure);
+        self.health().failed(error);
     }
 
     /// The upstream is to blame for that; gives how often it was so in a row.
@@ -140,12 +151,18 @@ impl Endpoint {
         // A period that no clock can hold is longer than any that is allowed.
         let until = now.checked_add(period).unwrap_or(now);
         health.ejected = Some((until, cause));
+        health.since = now;
     }
 
     /// A check succeeded, or failed with `error`. Some in a row turn the state.
     pub(super) fn checked(&self, error: Option<&io::Error>, check: Check, route: &str) {
         let upstream = &self.place.at;
+        self.count(Event::Check);
         let mut health = self.health();
+        if let Some(error) = error {
+            self.count(Event::CheckFailure);
+            health.failed(error);
+        }
         if error.is_some() == health.down.is_some() {
             health.otherwise = 0;
             return;
@@ -158,30 +175,34 @@ impl Endpoint {
                 tracing::warn!(route, %upstream, cause, "upstream is down");
                 health.down = Some(cause);
                 health.otherwise = 0;
+                health.since = Instant::now();
             }
             None if count >= check.rise => {
                 let cause = format!("{count} checks in a row succeeded");
                 tracing::info!(route, %upstream, cause, "upstream is up");
-                *health = Health::default();
+                *health = Health {
+                    last_error: health.last_error.take(),
+                    ..Health::new()
+                };
             }
             _ => (),
         }
     }
 
-    /// Whether it takes connections, and why not.
-    pub(super) fn state(&self) -> (State, Option<String>) {
-        self.health().state()
+    /// Whether it takes connections, and what is known of that.
+    pub(super) fn condition(&self) -> Condition {
+        self.health().condition()
     }
 
     /// Whether it takes connections; tells in the log when it does so again.
     pub(super) fn is_usable(&self, route: &str) -> bool {
         let mut health = self.health();
         let over = |(until, _): &(Instant, String)| *until <= Instant::now();
-        if health.ejected.as_ref().is_some_and(over) {
-            health.ejected = None;
+        if let Some((until, _)) = health.ejected.take_if(|ejected| over(ejected)) {
+            health.since = until;
             tracing::info!(route, upstream = %self.place.at, "upstream is tried again after its ejection");
         }
-        health.state().0 == State::Up
+        health.down.is_none() && health.ejected.is_none()
     }
 
     /// Whether it and `other` are addresses of one host in different families.
@@ -196,13 +217,36 @@ impl Endpoint {
 }
 
 impl Health {
-    fn state(&self) -> (State, Option<String>) {
-        match (&self.down, &self.ejected) {
-            (Some(cause), _) => (State::Down, Some(cause.clone())),
+    fn new() -> Self {
+        Self {
+            row: 0,
+            ejected: None,
+            down: None,
+            otherwise: 0,
+            since: Instant::now(),
+            last_error: None,
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error) {
+        self.last_error = Some((Instant::now(), error.to_string()));
+    }
+
+    fn condition(&self) -> Condition {
+        let (state, since, cause) = match (&self.down, &self.ejected) {
+            (Some(cause), _) => (State::Down, self.since, Some(cause.clone())),
             (None, Some((until, cause))) if *until > Instant::now() => {
-                (State::Ejected, Some(cause.clone()))
+                (State::Ejected, self.since, Some(cause.clone()))
             }
-            _ => (State::Up, None),
+            // It is over, and nobody has come since.
+            (None, Some((until, _))) => (State::Up, *until, None),
+            (None, None) => (State::Up, self.since, None),
+        };
+        Condition {
+            state,
+            since,
+            cause,
+            last_error: self.last_error.clone(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use super::{
+    counts::Counts,
     endpoint::{Endpoint, Place},
     names::Names,
 };
@@ -28,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) upstream: Upstream,
+    /// Of all addresses that it has or had.
+    pub(super) counts: Arc<Counts>,
     known: watch::Sender<Known>,
     /// A client waits for the first address.
     wanted: Notify,
@@ -47,6 +50,7 @@ impl Entry {
     pub(super) fn new(upstream: Upstream) -> Self {
         let place = upstream.at.fixed().map(|at| Place::of(at, &upstream));
         let entry = Self {
+            counts: Arc::default(),
             known: watch::Sender::default(),
             wanted: Notify::new(),
             upstream,
@@ -63,6 +67,11 @@ impl Entry {
             self.upstream.at,
             Target::Address(Address::Name(..)) | Target::Srv(_)
         )
+    }
+
+    /// Whether it stands for wherever a client wanted to go.
+    pub(super) fn is_original(&self) -> bool {
+        self.upstream.at == Target::Address(Address::Original)
     }
 
     pub(super) fn endpoints(&self) -> Arc<[Arc<Endpoint>]> {
@@ -146,7 +155,8 @@ impl Entry {
                 continue;
             }
             let same = before.iter().find(|one| one.place == place).cloned();
-            endpoints.push(same.unwrap_or_else(|| Arc::new(Endpoint::new(place))));
+            endpoints
+                .push(same.unwrap_or_else(|| Arc::new(Endpoint::new(place, self.counts.clone()))));
         }
         // Servers give the addresses in another order each time.
         let stays = |one: &Arc<Endpoint>| before.iter().any(|other| Arc::ptr_eq(one, other));

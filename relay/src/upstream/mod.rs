@@ -2,6 +2,7 @@
 
 mod balance;
 mod check;
+mod counts;
 mod endpoint;
 mod entry;
 mod names;
@@ -21,13 +22,13 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::task::JoinSet;
 
+pub use self::names::Names;
 use self::{
     balance::Balancer,
     endpoint::{Endpoint, Place},
     entry::Entry,
     race::Race,
 };
-pub use self::{endpoint::State, names::Names, snapshot::Snapshot};
 use crate::{
     close::Outcome,
     connect::{self, Failed, Near},
@@ -131,15 +132,6 @@ impl Upstreams {
         }
     }
 
-    /// What is known of each.
-    #[must_use]
-    pub fn snapshot(&self) -> Vec<Snapshot> {
-        self.entries
-            .iter()
-            .flat_map(|entry| Snapshot::of(entry))
-            .collect()
-    }
-
     /// All endpoints, as soon as there is one.
     async fn endpoints(&self) -> Result<Vec<Arc<Endpoint>>, Arc<io::Error>> {
         let known = self.known();
@@ -162,12 +154,15 @@ impl Upstreams {
     async fn elsewhere(&self, to: &Address) -> Result<Vec<Arc<Endpoint>>, Arc<io::Error>> {
         let upstream = Upstream::from(to.clone());
         if let Some(at) = upstream.at.fixed() {
-            return Ok(vec![Arc::new(Endpoint::new(Place::of(at, &upstream)))]);
+            return Ok(vec![Arc::new(Endpoint::new(
+                Place::of(at, &upstream),
+                Arc::default(),
+            ))]);
         }
         let places = self.names.places(&upstream).await?.places;
         Ok(places
             .into_iter()
-            .map(Endpoint::new)
+            .map(|place| Endpoint::new(place, Arc::default()))
             .map(Arc::new)
             .collect())
     }
@@ -179,7 +174,7 @@ impl Upstreams {
 
     /// An attempt failed. After too many the endpoint is left out for a while, unless no other is left.
     fn failed(&self, endpoint: &Arc<Endpoint>, failed: Failed) {
-        endpoint.failed();
+        endpoint.failed(&failed.errno.into());
         if failed.is_own() {
             return;
         }

@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     close::{By, How},
     plan::{Balance, Check, Eject, Limits, Tcp, To, Upstream},
+    stats::upstreams::{self, State, Watched},
 };
 
 /// Longer than any test may take: what ends before it was not ended by it.
@@ -95,10 +96,14 @@ async fn lands(upstreams: &Upstreams) -> SocketAddr {
     }
 }
 
-fn at(upstreams: &Upstreams, at: SocketAddr) -> Snapshot {
-    let all = upstreams.snapshot();
-    let found = all.iter().find(|one| one.address == Some(Peer::Ip(at)));
-    found.unwrap().clone()
+fn endpoints(upstreams: &Upstreams) -> Vec<upstreams::Endpoint> {
+    let all = upstreams.seen().into_iter();
+    all.flat_map(|one| one.endpoints).collect()
+}
+
+fn at(upstreams: &Upstreams, at: SocketAddr) -> upstreams::Endpoint {
+    let mut all = endpoints(upstreams).into_iter();
+    all.find(|one| one.address == at.to_string()).unwrap()
 }
 
 #[tokio::test]
@@ -128,7 +133,8 @@ async fn the_next_is_dialled_when_one_refuses() {
         assert_eq!(lands(&upstreams).await, live.1);
     }
     let seen = at(&upstreams, refusing.1);
-    assert_eq!((seen.dials, seen.failures, seen.live), (2, 2, 0));
+    let counts = (seen.counts.connects, seen.counts.connect_failures);
+    assert_eq!((counts, seen.active), ((2, 2), 0));
 }
 
 #[tokio::test]
@@ -167,7 +173,7 @@ async fn a_backup_is_dialled_only_when_the_others_fail() {
         Pool::default(),
     );
     assert_eq!(lands(&upstreams).await, spare.1);
-    assert_eq!(at(&upstreams, gone.1).dials, 1);
+    assert_eq!(at(&upstreams, gone.1).counts.connects, 1);
 }
 
 fn ejecting(after: u32, period: Duration) -> Pool {
@@ -187,9 +193,9 @@ async fn one_that_fails_in_a_row_is_left_out() {
         assert_eq!(lands(&upstreams).await, live.1);
     }
     let seen = at(&upstreams, gone.1);
-    assert_eq!((seen.dials, seen.state), (2, Some(State::Ejected)));
+    assert_eq!((seen.counts.connects, seen.state), (2, State::Ejected));
     assert!(seen.cause.unwrap().contains("refused"));
-    assert_eq!(at(&upstreams, live.1).state, Some(State::Up));
+    assert_eq!(at(&upstreams, live.1).state, State::Up);
 }
 
 #[tokio::test]
@@ -200,8 +206,8 @@ async fn the_last_usable_one_is_never_left_out() {
     for _ in 0..4 {
         dial(&upstreams).await.upstream.unwrap_err();
     }
-    let states = upstreams.snapshot().into_iter().map(|one| one.state);
-    let up = states.filter(|state| *state == Some(State::Up)).count();
+    let states = endpoints(&upstreams).into_iter().map(|one| one.state);
+    let up = states.filter(|state| *state == State::Up).count();
     assert_eq!(up, 1);
 }
 
@@ -211,17 +217,17 @@ async fn one_that_was_left_out_is_tried_again() {
     let to = vec![upstream(gone.1), upstream(live.1)];
     let upstreams = start(to, HOUR, ejecting(1, Duration::from_millis(1)));
     let begun = std::time::Instant::now();
-    while at(&upstreams, gone.1).dials < 3 {
+    while at(&upstreams, gone.1).counts.connects < 3 {
         lands(&upstreams).await;
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }
 
-async fn until_state(upstreams: &Upstreams, of: SocketAddr, state: State) -> Snapshot {
+async fn until_state(upstreams: &Upstreams, of: SocketAddr, state: State) -> upstreams::Endpoint {
     let begun = std::time::Instant::now();
     loop {
         let seen = at(upstreams, of);
-        if seen.state == Some(state) {
+        if seen.state == state {
             return seen;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{seen:?}");
@@ -250,10 +256,12 @@ async fn checks_take_an_upstream_down_and_back_up() {
     for _ in 0..4 {
         assert_eq!(lands(&upstreams).await, live);
     }
-    assert_eq!(at(&upstreams, gone.1).dials, 0);
+    assert_eq!(at(&upstreams, gone.1).counts.connects, 0);
     gone.0.listen(4096).unwrap();
     let up = until_state(&upstreams, gone.1, State::Up).await;
     assert_eq!(up.cause, None);
+    assert!(up.last_error.unwrap().contains("refused") && up.counts.checks >= 4);
+    assert!(up.counts.check_failures >= 2 && up.counts.connect_failures == 0);
 }
 
 #[tokio::test]
@@ -261,9 +269,9 @@ async fn what_lives_is_counted_until_it_ends() {
     let live = listening();
     let upstreams = start(vec![upstream(live.1)], HOUR, Pool::default());
     let dialled = dial(&upstreams).await;
-    assert_eq!(at(&upstreams, live.1).live, 1);
+    assert_eq!(at(&upstreams, live.1).active, 1);
     drop(dialled);
-    assert_eq!(at(&upstreams, live.1).live, 0);
+    assert_eq!(at(&upstreams, live.1).active, 0);
 }
 
 #[tokio::test]
@@ -295,15 +303,8 @@ async fn a_name_without_an_address_fails_to_resolve() {
     let outcome = dialled.upstream.unwrap_err();
     assert_eq!((outcome.by, outcome.how), (By::Upstream, failed));
     assert_eq!(dialled.peer, None);
-    let seen = upstreams.snapshot();
-    assert!(matches!(
-        seen.as_slice(),
-        [Snapshot {
-            address: None,
-            cause: Some(_),
-            ..
-        }]
-    ));
+    let seen = upstreams.seen();
+    assert!(seen[0].unresolved.is_some() && seen[0].endpoints.is_empty());
 }
 
 #[tokio::test]
@@ -328,7 +329,7 @@ async fn a_client_may_say_where_to() {
         let dialled = upstreams.dial(far, &from(), Some(to), &Drain::new()).await;
         assert_eq!(dialled.upstream.unwrap().0.peer, Peer::Ip(asked.1));
     }
-    assert_eq!(at(&upstreams, listed.1).dials, 0);
+    assert_eq!(at(&upstreams, listed.1).counts.connects, 0);
 }
 
 #[tokio::test]
@@ -357,7 +358,7 @@ async fn a_client_of_another_family_than_all_upstreams_is_told_apart() {
     let outcome = dialled.upstream.unwrap_err();
     let (call, errno) = ("connect", libc::EAFNOSUPPORT);
     assert_eq!(outcome.how, How::Error { errno, call });
-    assert_eq!(at(&upstreams, there.1).dials, 0);
+    assert_eq!(at(&upstreams, there.1).counts.connects, 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use prometheus_parse::{Scrape, Value};
 use relay_tests::{
     desk::{Desk, only},
     needs::{self, Need},
@@ -17,38 +16,10 @@ use relay_tests::{
     record::Engine,
 };
 
+use crate::page::Page;
+
 fn anywhere() -> Result<Listener> {
     Listener::bind(&Address::parse("127.0.0.1:0")?)
-}
-
-/// What a scraper has read.
-struct Page(Scrape);
-
-impl Page {
-    fn read(text: &str) -> Result<Self> {
-        ensure!(text.ends_with("# EOF\n"), "it is cut off: {text}");
-        // What OpenMetrics has that the parser has not: its last line, and units.
-        let lines = text
-            .lines()
-            .filter(|line| *line != "# EOF" && !line.starts_with("# UNIT"));
-        Ok(Self(Scrape::parse(lines.map(|line| Ok(line.to_owned())))?))
-    }
-
-    /// The sum of the samples of this name that have these labels.
-    fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<u64> {
-        let has = |sample: &&prometheus_parse::Sample| {
-            let mut labels = labels.iter();
-            sample.metric == name
-                && labels.all(|(key, value)| sample.labels.get(key) == Some(value))
-        };
-        let mut found = self.0.samples.iter().filter(has).peekable();
-        ensure!(found.peek().is_some(), "no {name} with {labels:?}");
-        let value = |sample: &prometheus_parse::Sample| match sample.value {
-            Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => value as u64,
-            _ => 0,
-        };
-        Ok(found.map(value).sum())
-    }
 }
 
 #[test]
