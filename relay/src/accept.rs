@@ -24,7 +24,7 @@ use rustix::{
 use tokio::io::unix::AsyncFd;
 
 use crate::{
-    drain::{Place, Places},
+    drain::{Place, Places, Room, Seat},
     pair::{Peer, Socket},
     plan::{Address, Door, Listen, Tcp},
     sys::reactor,
@@ -148,11 +148,16 @@ impl Acceptor {
         &self.held
     }
 
-    /// The next client, nonblocking, in no poll set, and armed to reset, with its places: the route's, and the one in all.
+    /// The next client, nonblocking, in no poll set, and armed to reset, with its places (the route's, and the
+    /// one in all) and descriptors for both of its sockets.
     ///
     /// It never fails: what keeps it from accepting is logged once per episode and waited out. Dropping the future
     /// loses no client.
-    pub async fn accept(&mut self, places: [&Places; 2]) -> (Socket, [Place; 2]) {
+    pub async fn accept(
+        &mut self,
+        places: [&Places; 2],
+        room: &Room,
+    ) -> (Socket, [Place; 2], Seat) {
         loop {
             let Ok(mut ready) = self.fd.readable().await else {
                 // The runtime is shutting down, and this task with it.
@@ -166,10 +171,14 @@ impl Acceptor {
                     wait(&mut self.full, &self.address, places).await
                 }
             };
+            let seat = match room.try_seat() {
+                Some(seat) => seat,
+                None => wait_for_descriptors(&mut self.full, &self.address, room).await,
+            };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let errno = match acceptfrom_with(self.fd.get_ref(), flags) {
                 Ok((fd, from)) => match self.peer(from.and_then(|from| from.try_into().ok())) {
-                    Some(peer) => return (Socket::new(fd, peer), taken),
+                    Some(peer) => return (Socket::new(fd, peer), taken, seat),
                     None => continue,
                 },
                 Err(errno) => errno,
@@ -241,6 +250,17 @@ async fn wait(
         place(route, "max-connections", full, listen).await,
         place(all, "max-connections-total", full, listen).await,
     ]
+}
+
+/// Descriptors for both sockets, as soon as there are some: one that is accepted without could only be reset.
+async fn wait_for_descriptors(full: &mut Option<Instant>, listen: &Address, room: &Room) -> Seat {
+    if is_new(full) {
+        let limit = room.seats();
+        tracing::warn!(%listen, limit, "the limit of open files (ulimit -n, LimitNOFILE=) has no room for more; clients wait in the backlog until a connection ends");
+    }
+    let seat = room.seat().await;
+    *full = Some(Instant::now());
+    seat
 }
 
 async fn place(

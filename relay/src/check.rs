@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use relay::{
-    drain::Drain,
+    drain::{Drain, Room},
     engine::{
         sockmap::{SelfTest, Sockmap},
         splice::Splice,
@@ -68,7 +68,11 @@ pub(crate) async fn run(check: Check) -> anyhow::Result<()> {
         ..Row::new(EngineKind::Sockmap, &sockmap, begun.elapsed())
     };
     let begun = Instant::now();
-    let splice = Row::new(EngineKind::Splice, &Splice::start(), begun.elapsed());
+    let splice = Row::new(
+        EngineKind::Splice,
+        &Splice::start(&Room::default()),
+        begun.elapsed(),
+    );
     let copy = Row::new(EngineKind::Copy, &Ok(()), Duration::ZERO);
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),

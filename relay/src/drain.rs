@@ -1,6 +1,7 @@
 //! Stopping: no new connections, time for the live ones, then an end by force.
 
 mod places;
+mod room;
 
 use std::{any::Any, future::Future, time::Duration};
 
@@ -10,7 +11,10 @@ use tokio_util::{
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
-pub use self::places::{Place, Places};
+pub use self::{
+    places::{Place, Places},
+    room::{Room, Seat},
+};
 
 /// How long connections that are being cut get to close their sockets; they only have to be polled once.
 const CUTTING: Duration = Duration::from_secs(5);
@@ -28,6 +32,7 @@ pub struct Drain {
 pub struct Live {
     _token: TaskTrackerToken,
     places: Option<[Place; 2]>,
+    seat: Option<Seat>,
     kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -36,6 +41,13 @@ impl Live {
     #[must_use]
     pub fn at(mut self, places: [Place; 2]) -> Self {
         self.places = Some(places);
+        self
+    }
+
+    /// It also keeps its descriptors counted.
+    #[must_use]
+    pub fn on(mut self, seat: Seat) -> Self {
+        self.seat = Some(seat);
         self
     }
 
@@ -67,6 +79,7 @@ impl Drain {
         Live {
             _token: self.live.token(),
             places: None,
+            seat: None,
             kept: None,
         }
     }

@@ -1,6 +1,7 @@
 //! From the plan to the last record: the only place that names every stage.
 
 mod asked;
+mod files;
 mod listeners;
 mod reload;
 mod route;
@@ -24,7 +25,7 @@ use self::{
 use crate::{
     accept::{BindError, Ours, Passed, raise_open_files},
     connect::{self, Unfit},
-    drain::{Drain, Drained, Places},
+    drain::{Drain, Drained, Places, Room},
     engine::{Engines, Unavailable},
     notify,
     plan::{Plan, Route, RouteError},
@@ -89,7 +90,8 @@ pub async fn run(
     };
     let open = open(plan.routes, &sources).await?;
     // Clients wait in the backlog meanwhile: an engine's self-test must not compete with them.
-    let engines = Arc::new(Engines::start(plan.policy, &drain).await?);
+    let room = Room::default();
+    let engines = Arc::new(Engines::start(plan.policy, &drain, &room).await?);
     privileges.shed()?;
     // With what is left, since that is what every connection will be made with.
     outgoing.iter().try_for_each(try_out)?;
@@ -99,9 +101,11 @@ pub async fn run(
         books: books.clone(),
         drain: drain.clone(),
         places: Places::new(plan.max_connections),
+        room,
         ours: Ours::default(),
         names: Names::new(plan.dns),
     };
+    files::fit(&shared, plan.policy.choice);
     let mut listeners = Listeners::start(open, sources, shared);
     let offered = engines.offered().map(|engine| engine.name());
     let offered = offered.collect::<Vec<_>>().join(",");

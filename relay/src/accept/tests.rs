@@ -49,7 +49,7 @@ async fn listen(text: &str) -> Listener {
 /// The next client, where there may be any number.
 async fn next(acceptor: &mut Acceptor) -> Socket {
     let (route, all) = (Places::default(), Places::default());
-    acceptor.accept([&route, &all]).await.0
+    acceptor.accept([&route, &all], &Room::default()).await.0
 }
 
 async fn refused(address: Address) -> String {
@@ -251,16 +251,25 @@ async fn at_the_limit_clients_wait_in_the_backlog() {
         Places::new(NonZeroU32::new(1)),
     );
     let _clients = [(); 3].map(|()| TcpStream::connect(at).unwrap());
-    let (_first, [of_route, of_all]) = acceptor.accept([&route, &all]).await;
-    let full = timeout(Duration::from_millis(200), acceptor.accept([&route, &all])).await;
+    let (_first, [of_route, of_all], _seat) =
+        acceptor.accept([&route, &all], &Room::default()).await;
+    let full = timeout(
+        Duration::from_millis(200),
+        acceptor.accept([&route, &all], &Room::default()),
+    )
+    .await;
     assert!(full.is_err(), "one in all");
     assert!(acceptor.full.is_some(), "it is reported");
     all.set_limit(None);
-    let (_second, _places) = acceptor.accept([&route, &all]).await;
-    let full = timeout(Duration::from_millis(200), acceptor.accept([&route, &all])).await;
+    let (_second, _places, _seat) = acceptor.accept([&route, &all], &Room::default()).await;
+    let full = timeout(
+        Duration::from_millis(200),
+        acceptor.accept([&route, &all], &Room::default()),
+    )
+    .await;
     assert!(full.is_err(), "two of the route");
     drop((of_route, of_all));
-    acceptor.accept([&route, &all]).await;
+    acceptor.accept([&route, &all], &Room::default()).await;
 }
 
 #[tokio::test]
@@ -271,10 +280,13 @@ async fn a_listener_without_clients_keeps_no_place() {
     let (route, all) = (Places::default(), Places::new(NonZeroU32::new(1)));
     let waiting = tokio::spawn({
         let all = all.clone();
-        async move { idle.accept([&Places::default(), &all]).await }
+        async move {
+            idle.accept([&Places::default(), &all], &Room::default())
+                .await
+        }
     });
     tokio::task::yield_now().await;
     let _client = TcpStream::connect(at).unwrap();
-    busy.accept([&route, &all]).await;
+    busy.accept([&route, &all], &Room::default()).await;
     waiting.abort();
 }

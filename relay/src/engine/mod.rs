@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::{
     close::{self, How, Outcome},
     decline::Why,
-    drain::{Drain, Live},
+    drain::{Drain, Live, Room},
     pair::Pair,
     plan::{Choice, EngineKind, Limits, Policy},
     stats::{books::Source, record::Record},
@@ -73,19 +73,19 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Brings up every engine that `policy` allows and the host offers. It must run on the runtime that is to carry.
+    /// Brings up every engine that `policy` allows and the host offers, whose pipes are of `room`. It must run on the runtime that is to carry.
     ///
     /// # Errors
     ///
     /// Fails when the one engine that `policy` allows is not to be had.
-    pub async fn start(policy: Policy, drain: &Drain) -> Result<Self, Unavailable> {
+    pub async fn start(policy: Policy, drain: &Drain, room: &Room) -> Result<Self, Unavailable> {
         let choice = policy.choice;
         let sockmap = match choice.allows(EngineKind::Sockmap) {
             true => sockmap::Sockmap::start(policy.trust_kernel, drain).await,
             false => Err(unwanted()),
         };
         let splice = match choice.allows(EngineKind::Splice) {
-            true => splice::Splice::start(),
+            true => splice::Splice::start(room),
             false => Err(unwanted()),
         };
         for (engine, failed) in [

@@ -9,7 +9,7 @@ use super::asked;
 use crate::{
     accept::{Acceptor, Astray, Ours},
     close::{How, Outcome},
-    drain::{Drain, Live, Places},
+    drain::{Drain, Live, Places, Room},
     engine::{Connection, Engines},
     greet::{self, Origin},
     pair::{Pair, Peer, Socket},
@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) drain: Drain,
     /// Of all routes together.
     pub(super) places: Places,
+    /// Within the limit of open files.
+    pub(super) room: Room,
     /// Where relay itself is.
     pub(super) ours: Ours,
     pub(super) names: Names,
@@ -127,7 +129,12 @@ impl Stages {
 
 /// Accepts clients, each for the route as it is at that moment, until a stop or until nobody has a route for them any more.
 pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Arc<Stages>>) {
-    let Shared { drain, places, .. } = route.borrow().shared.clone();
+    let Shared {
+        drain,
+        places,
+        room,
+        ..
+    } = route.borrow().shared.clone();
     let listen = acceptor.address().to_string();
     let of = |stages: &Stages| (stages.places.clone(), stages.tally.entrance(&listen));
     let (mut own, mut entrance) = of(&route.borrow());
@@ -136,7 +143,7 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
     loop {
         // A full backlog must not keep this thread from its other tasks.
         tokio::task::coop::consume_budget().await;
-        let (client, taken) = tokio::select! {
+        let (client, taken, seat) = tokio::select! {
             biased;
             () = drain.stopped() => return,
             changed = route.changed() => match changed {
@@ -148,12 +155,17 @@ pub(super) async fn accept(mut acceptor: Acceptor, mut route: watch::Receiver<Ar
                 }
                 Err(_) => return,
             },
-            client = acceptor.accept([&own, &places]) => client,
+            client = acceptor.accept([&own, &places], &room) => client,
         };
         let stages = route.borrow().clone();
         if stages.admits(&client) {
             let entrance = entrance.clone();
-            tokio::spawn(carry(client, drain.live().at(taken), entrance, stages));
+            tokio::spawn(carry(
+                client,
+                drain.live().at(taken).on(seat),
+                entrance,
+                stages,
+            ));
         } else {
             // The client is armed: dropping it resets it.
             let mut record = stages.record(entrance.clone(), &client);

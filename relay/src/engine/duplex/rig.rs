@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     close::{self, Outcome},
-    drain::Drain,
+    drain::{Drain, Room},
     engine::{Connection, Declined, copy::Copy, splice::Splice},
     pair::{Pair, Socket},
     plan::{EngineKind, Limits},
@@ -39,7 +39,7 @@ pub(in crate::engine) enum Under {
 
 impl Under {
     pub(in crate::engine) fn splice() -> Self {
-        Self::Splice(Arc::new(Splice::start().unwrap()))
+        Self::Splice(Arc::new(Splice::start(&Room::default()).unwrap()))
     }
 
     pub(in crate::engine) fn copy() -> Self {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use self::{pipe::Pipe, pool::Pool};
 use crate::{
     decline::Why,
-    drain::Drain,
+    drain::{Drain, Room},
     engine::{
         Connection, Declined,
         copy::Buffered,
@@ -32,13 +32,13 @@ pub struct Splice {
 }
 
 impl Splice {
-    /// Makes a pipe and moves bytes through it, so that a kernel or a seccomp profile that refuses is found now.
+    /// Its pipes are of `room`. Makes a pipe and moves bytes through it, so that a kernel or a seccomp profile that refuses is found now.
     ///
     /// # Errors
     ///
     /// Says which call failed, and the way out.
-    pub fn start() -> Result<Self, Arc<str>> {
-        let pool = Pool::new(Pipe::new);
+    pub fn start(room: &Room) -> Result<Self, Arc<str>> {
+        let pool = Pool::new(Pipe::new, room);
         pool.trial().map_err(|fault| way_out(&fault))?;
         Ok(Self::with(pool))
     }

@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::pipe::Pipe;
-use crate::engine::duplex::Fault;
+use crate::{drain::Room, engine::duplex::Fault};
 
 /// Idle pipes kept, of two descriptors each. More may be in use; the ones over it are closed.
 pub(super) const KEPT: usize = 64;
@@ -21,23 +21,30 @@ pub(super) const KEPT: usize = 64;
 pub(super) struct Pool {
     make: fn() -> Result<Pipe, Errno>,
     idle: Mutex<Vec<Pipe>>,
+    /// Where there are descriptors for more.
+    room: Room,
 }
 
 impl Pool {
     /// An empty pool that gets its pipes from `make`.
-    pub(super) fn new(make: fn() -> Result<Pipe, Errno>) -> Self {
-        let idle = Mutex::default();
-        Self { make, idle }
+    pub(super) fn new(make: fn() -> Result<Pipe, Errno>, room: &Room) -> Self {
+        let (idle, room) = (Mutex::default(), room.clone());
+        Self { make, idle, room }
     }
 
     /// An empty pipe.
     ///
     /// # Errors
     ///
-    /// Fails when none is kept and none can be made.
+    /// Fails when none is kept and none can be made, or may be.
     pub(super) fn take(&self) -> Result<Pipe, Errno> {
-        let kept = self.lock().pop();
-        kept.map_or_else(self.make, Ok)
+        if let Some(kept) = self.lock().pop() {
+            return Ok(kept);
+        }
+        if !self.room.try_pipe() {
+            return Err(Errno::MFILE);
+        }
+        (self.make)().inspect_err(|_| self.room.pipe_closed())
     }
 
     /// Gives a pipe back. One with bytes in it is closed: they are of a connection that failed, and nobody else's.
@@ -45,7 +52,10 @@ impl Pool {
         let mut idle = self.lock();
         if pipe.held() == 0 && idle.len() < KEPT {
             idle.push(pipe);
+            return;
         }
+        drop((idle, pipe));
+        self.room.pipe_closed();
     }
 
     /// Moves a few bytes through a pipe, from a socket to a socket.

@@ -13,6 +13,7 @@ use super::{Pipe, Pool, Splice, pipe, pool};
 use crate::{
     close::Outcome,
     decline::Why,
+    drain::Room,
     engine::{
         copy::Copy,
         duplex::{
@@ -26,7 +27,7 @@ use crate::{
 
 /// An engine with so many pipes, and no more to be had.
 fn with_pipes(pipes: usize) -> Arc<Splice> {
-    let pool = Pool::new(|| Err(Errno::MFILE));
+    let pool = Pool::new(|| Err(Errno::MFILE), &Room::default());
     for _ in 0..pipes {
         pool.put(Pipe::new().unwrap());
     }
@@ -39,17 +40,39 @@ fn idle(splice: &Splice) -> usize {
 
 #[test]
 fn the_trial_leaves_its_pipe_in_the_pool() {
-    let splice = Splice::start().unwrap();
+    let splice = Splice::start(&Room::default()).unwrap();
     assert_eq!(idle(&splice), 1);
     assert_eq!(splice.pool.take().unwrap().held(), 0);
 }
 
 #[test]
 fn a_pool_keeps_so_many_pipes_and_no_more() {
-    let pool = Pool::new(Pipe::new);
+    let pool = Pool::new(Pipe::new, &Room::default());
     let many: Vec<_> = (0..=pool::KEPT).map(|_| pool.take().unwrap()).collect();
     many.into_iter().for_each(|pipe| pool.put(pipe));
     assert_eq!(pool.lock().len(), pool::KEPT);
+}
+
+#[test]
+fn a_pool_makes_no_more_pipes_than_there_is_room_for() {
+    let room = Room::default();
+    room.fit(4, 4);
+    let pool = Pool::new(Pipe::new, &room);
+    let two = [pool.take().unwrap(), pool.take().unwrap()];
+    assert_eq!(pool.take().unwrap_err(), Errno::MFILE);
+    two.into_iter().for_each(|pipe| pool.put(pipe));
+    // They are kept, and so are their descriptors.
+    assert!(!room.try_pipe());
+    assert_eq!(pool.take().unwrap().held(), 0);
+}
+
+#[test]
+fn a_pipe_that_is_not_made_takes_no_room() {
+    let room = Room::default();
+    room.fit(2, 2);
+    let pool = Pool::new(|| Err(Errno::NFILE), &room);
+    assert_eq!(pool.take().unwrap_err(), Errno::NFILE);
+    assert!(room.try_pipe());
 }
 
 #[test]
@@ -65,7 +88,7 @@ fn a_size_that_is_refused_is_halved() {
 
 #[test]
 fn a_refusal_at_start_names_the_call_and_the_way_out() {
-    let pool = Pool::new(|| Err(Errno::PERM));
+    let pool = Pool::new(|| Err(Errno::PERM), &Room::default());
     let text = super::way_out(&pool.trial().unwrap_err());
     assert!(text.starts_with("pipe2: "), "{text}");
     assert!(
@@ -150,7 +173,7 @@ async fn a_pipe_missing_in_the_middle_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_pipe_takes_many_tiny_segments() {
-    let pool = Pool::new(Pipe::smallest);
+    let pool = Pool::new(Pipe::smallest, &Room::default());
     let under = Under::Splice(Arc::new(Splice::with(pool)));
     let mut rig = Rig::tcp(&under, Limits::default());
     let sent = pattern(3, 5000);
