@@ -37,6 +37,9 @@ pub enum Why {
         /// What the kernel said.
         errno: Errno,
     },
+    /// sockmap: a bandwidth limit holds, and the program makes nobody wait.
+    #[error("it has a bandwidth limit, which the kernel does not keep for it")]
+    Paced,
     /// splice: one of the sockets is in the sockmap, out of which no socket is taken alive.
     #[error("a socket is in the sockmap, where splice cannot read")]
     Mapped,
@@ -61,6 +64,7 @@ impl Why {
             Self::Mptcp(_) => "mptcp",
             Self::Full => "map_full",
             Self::Insert { .. } => "insert_failed",
+            Self::Paced => "paced",
             Self::Mapped => "mapped",
             Self::Pipe(_) => "no_pipe",
             Self::Refused(_) => "refused",

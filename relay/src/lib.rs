@@ -35,6 +35,8 @@ pub mod close;
 
 pub mod drain;
 
+pub mod pace;
+
 pub mod stats;
 
 mod sys;

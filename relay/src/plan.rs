@@ -5,6 +5,7 @@ mod greet;
 mod listen;
 mod listener;
 mod outgoing;
+mod rate;
 mod route;
 mod span;
 mod tcp;
@@ -29,6 +30,7 @@ pub use self::{
     listen::{Door, Owner},
     listener::Listen,
     outgoing::Outgoing,
+    rate::{Rate, Rates},
     route::{Limits, Route},
     span::Span,
     tcp::{Keepalive, Tcp},
@@ -139,6 +141,9 @@ fn check(route: &Route, choice: Choice) -> Result<(), RouteError> {
     }
     if let Some(listen) = unix {
         route.bears_unix(listen, choice)?;
+    }
+    if choice == SOCKMAP && route.rates.any() {
+        return Err(RouteError::SockmapCannotPace(route.name.clone()));
     }
     match route.to.0.iter().find(|to| to.at.is_unix()) {
         Some(to) if choice == SOCKMAP => Err(RouteError::SockmapNeedsTcp(to.at.to_string())),
@@ -252,6 +257,11 @@ pub enum RouteError {
     /// The sockmap engine carries TCP only.
     #[error("--engine sockmap cannot serve {0}: sockmap forwards TCP only; use auto or splice")]
     SockmapNeedsTcp(String),
+    /// The sockmap engine makes no connection wait.
+    #[error(
+        "--engine sockmap cannot keep the bandwidth limits of {0}: use auto, splice or copy, or leave the limits out"
+    )]
+    SockmapCannotPace(String),
 }
 
 /// Which engines may be used.
@@ -333,6 +343,7 @@ mod tests {
             connect: Duration::from_secs(5),
             pool: Pool::default(),
             limits: Limits::default(),
+            rates: Rates::default(),
             tcp: Tcp::default(),
             outgoing: Outgoing::default(),
         }
@@ -408,6 +419,20 @@ mod tests {
                 fault: RouteError::SockmapNeedsTcp(_)
             })
         ));
+    }
+
+    #[test]
+    fn forced_sockmap_refuses_bandwidth_limits() {
+        let mut paced = route("127.0.0.1:1", "b:1");
+        paced.rates.route[1] = Rate::new(Rate::LEAST);
+        for (choice, refused) in [
+            (Choice::Only(EngineKind::Sockmap), true),
+            (Choice::Only(EngineKind::Copy), false),
+            (Choice::Auto, false),
+        ] {
+            let plan = Plan::new(vec![paced.clone()], policy(choice), Duration::ZERO);
+            assert_eq!(plan.is_err(), refused, "{choice:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod greeting;
 mod listen;
+mod moving;
 mod outgoing;
 mod to;
 mod values;
@@ -15,8 +16,8 @@ use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
     plan::{
-        Address, Check, Door, Eject, Greet, Keepalive, Limits, Listen, Names, Outgoing, Owner,
-        Place, Plan, Policy, Pool, Route, Span, Target, Tcp, To,
+        Address, Check, Door, Eject, Greet, Limits, Listen, Names, Outgoing, Owner, Place, Plan,
+        Policy, Pool, Route, Span, Target, To,
     },
     privileges::{Account, Keep, Wanted},
 };
@@ -29,6 +30,7 @@ use self::{
     to::Tos,
     values::{
         Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Permissions, Proxy, Server,
+        Speed,
     },
 };
 use crate::logs::{Format, Log};
@@ -243,6 +245,20 @@ pub(crate) struct Settings {
     /// Ends a connection after this time, whatever moves; 0 or none for never [default: none].
     #[arg(long, value_name = "DURATION")]
     max_life: Option<Limit>,
+    /// Bytes per second from the client to the upstream, for each connection: 10MiB/s; 0 or none for no limit [default:
+    /// none].
+    #[arg(long, value_name = "RATE")]
+    upload_rate: Option<Speed>,
+    /// The same from the upstream to the client.
+    #[arg(long, value_name = "RATE")]
+    download_rate: Option<Speed>,
+    /// Bytes per second from clients to upstreams, for all connections of the route together, which share it evenly; 0 or
+    /// none for no limit [default: none].
+    #[arg(long, value_name = "RATE")]
+    route_upload_rate: Option<Speed>,
+    /// The same from upstreams to clients.
+    #[arg(long, value_name = "RATE")]
+    route_download_rate: Option<Speed>,
     /// Connections of the route at once; at the limit clients wait in the backlog; 0 for any number [default: 0].
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<u32>,
@@ -405,11 +421,12 @@ impl Settings {
 
     /// One route of these settings, without a name.
     fn route(
-        self,
+        mut self,
         (greet, outgoing): (Greet, Outgoing),
         listen: Vec<Listen>,
         to: To,
     ) -> Result<Route, String> {
+        let (tcp, rates) = (self.tcp(), self.rates());
         let interval = self.check_interval.and_then(Limit::or_never);
         let check = interval.map(|interval| Check {
             interval,
@@ -442,23 +459,6 @@ impl Settings {
             owner,
             reuse_port: self.reuse_port.unwrap_or(false),
         };
-        let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
-        let tcp = Tcp {
-            nodelay: self.nodelay,
-            keepalive: Keepalive {
-                off: self
-                    .keepalive_idle
-                    .is_some_and(|idle| idle.or_never().is_none()),
-                idle: self.keepalive_idle.and_then(Limit::or_never),
-                interval: self.keepalive_interval.map(|every| every.0),
-                count: self.keepalive_count,
-            },
-            user_timeout: self.user_timeout.and_then(Limit::or_never),
-            congestion: self.congestion,
-            send_buffer: self.send_buffer.map(bytes),
-            receive_buffer: self.receive_buffer.map(bytes),
-            fast_open: self.fast_open.unwrap_or(false),
-        };
         let hour = Limit(Some(Duration::from_secs(3600)));
         Ok(Route {
             name: String::new(),
@@ -480,6 +480,7 @@ impl Settings {
                 half_close: self.half_close_timeout.unwrap_or(hour).or_never(),
                 life: self.max_life.and_then(Limit::or_never),
             },
+            rates,
             tcp,
             outgoing,
         })

@@ -59,10 +59,11 @@ impl<'a> Buffered<'a> {
 impl Mover for Buffered<'_> {
     type Refusal = Infallible;
 
-    fn take(&mut self, source: BorrowedFd<'_>) -> Taken<Infallible> {
+    fn take(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Infallible> {
         let buffer = self.buffer.get_or_insert_with(|| self.shelf.take());
         let flags = RecvFlags::DONTWAIT;
-        match retry_on_intr(|| recv(source, &mut buffer[..], flags)) {
+        let room = buffer.len().min(most);
+        match retry_on_intr(|| recv(source, &mut buffer[..room], flags)) {
             Ok((0, _)) => Taken::End,
             Ok((bytes, _)) => {
                 (self.start, self.end) = (0, bytes);

@@ -12,6 +12,7 @@ use crate::{
     close::{self, How, Outcome},
     decline::Why,
     drain::{Drain, Live, Room},
+    pace::Pace,
     pair::Pair,
     plan::{Choice, EngineKind, Limits, Policy},
     stats::{books::Source, record::Record},
@@ -26,6 +27,8 @@ pub struct Connection {
     pub pair: Pair,
     /// When it is ended for want of traffic.
     pub limits: Limits,
+    /// How fast its bytes may move, where there is a limit.
+    pub pace: Option<Box<Pace>>,
     /// Written when the connection is dropped.
     pub record: Record,
     /// Keeps the drain waiting.

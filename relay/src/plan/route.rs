@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Door, Greet, Listen, Outgoing, Pool, Tcp, To};
+use super::{Door, Greet, Listen, Outgoing, Pool, Rates, Tcp, To};
 
 /// Where clients connect and where their connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Route {
     pub pool: Pool,
     /// When a connection without traffic is ended.
     pub limits: Limits,
+    /// How fast its bytes may move.
+    pub rates: Rates,
     /// What its sockets have.
     pub tcp: Tcp,
     /// What its connections to upstreams have at relay's own end.

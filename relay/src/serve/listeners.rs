@@ -19,6 +19,7 @@ use super::{
 use crate::{
     accept::{self, Acceptor, Listener, Own, Passed},
     drain::Places,
+    pace::Quotas,
     plan::{Address, Choice, Listen, Route},
     stats::tally::{self, Listening},
 };
@@ -141,12 +142,18 @@ impl Listeners {
             tasks: JoinSet::new(),
         };
         for Open { route, doors } in open {
-            let stages = Stages::new(route, Places::default(), &listeners.shared);
+            let stages = listeners.stages(route);
             for opened in doors {
                 listeners.add(opened, &stages);
             }
         }
         listeners
+    }
+
+    /// For a route that takes nobody's place.
+    fn stages(&self, route: Route) -> Arc<Stages> {
+        let quotas = Quotas::new(&route.rates);
+        Stages::new(route, Places::default(), quotas, &self.shared)
     }
 
     fn add(&mut self, Opened { listen, acceptors }: Opened, stages: &Arc<Stages>) {
@@ -238,13 +245,13 @@ impl Listeners {
                     tracing::info!(route = %route.name, listen = route.listens(), to = %route.to, "route changed");
                     changes.changed += 1;
                     let taken = places.iter().any(|places| places.are(&before.places));
-                    let places = match taken {
-                        true => Places::default(),
-                        false => before.places.clone(),
+                    let (places, quotas) = match taken {
+                        true => (Places::default(), Quotas::new(&route.rates)),
+                        false => (before.places.clone(), before.quotas.renewed(&route.rates)),
                     };
-                    Stages::new(route, places, &self.shared)
+                    Stages::new(route, places, quotas, &self.shared)
                 }
-                None => Stages::new(route, Places::default(), &self.shared),
+                None => self.stages(route),
             };
             places.push(stages.places.clone());
             for one in &mut kept {

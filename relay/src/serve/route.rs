@@ -12,6 +12,7 @@ use crate::{
     drain::{Drain, Live, Places, Room},
     engine::{Connection, Engines},
     greet::{self, Origin},
+    pace::{Pace, Quotas},
     pair::{Pair, Peer, Socket},
     plan::{Address, Greet, Route},
     stats::{
@@ -45,16 +46,19 @@ pub(super) struct Stages {
     /// Of its connections, whichever listener they come to; a change of the route leaves them.
     pub(super) places: Places,
     pub(super) upstreams: Arc<Upstreams>,
+    /// What its connections share of the bandwidth, in the same way.
+    pub(super) quotas: Quotas,
     shared: Shared,
 }
 
 impl Stages {
-    /// With `places` that connections of the route may already have taken.
-    pub(super) fn new(route: Route, places: Places, shared: &Shared) -> Arc<Self> {
+    /// With `places` that connections of the route may already have taken, and `quotas` that they share already.
+    pub(super) fn new(route: Route, places: Places, quotas: Quotas, shared: &Shared) -> Arc<Self> {
         places.set_limit(route.door.max_connections);
         Arc::new(Self {
             tally: shared.books.tally(&route.name),
             upstreams: Arc::new(Upstreams::start(&route, &shared.names)),
+            quotas,
             route,
             places,
             shared: shared.clone(),
@@ -235,6 +239,7 @@ async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: 
             let connection = Connection {
                 pair: Pair { client, upstream },
                 limits: route.limits,
+                pace: Pace::new(&route.rates, &stages.quotas),
                 record,
                 live,
             };

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use bytesize::ByteSize;
 use clap::ValueEnum as _;
 use ipnet::IpNet;
-use relay::plan::{Balance, Choice, EngineKind, Protocol, ProxyVersion};
+use relay::plan::{Balance, Choice, EngineKind, Protocol, ProxyVersion, Rate};
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 use tracing::level_filters::LevelFilter;
@@ -224,6 +225,29 @@ impl FromStr for Positive {
         match duration(text)? {
             Duration::ZERO => Err("it must be longer than 0".into()),
             limit => Ok(Self(limit)),
+        }
+    }
+}
+
+/// Bytes per second, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Speed(pub(crate) Option<Rate>);
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let size = text.strip_suffix("/s").unwrap_or(text);
+        let size: ByteSize = size
+            .parse()
+            .map_err(|_| "not bytes per second: write 10MiB/s for one, or none".to_owned())?;
+        match (size.as_u64(), Rate::new(size.as_u64())) {
+            (0, _) => Ok(Self(None)),
+            (_, Some(rate)) => Ok(Self(Some(rate))),
+            (_, None) => Err("it must be 1KiB/s or more; 0 or none is no limit".into()),
         }
     }
 }

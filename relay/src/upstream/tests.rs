@@ -67,6 +67,7 @@ fn route(to: Vec<Upstream>, limit: Duration, pool: Pool) -> Route {
         greet: crate::plan::Greet::default(),
         pool,
         limits: Limits::default(),
+        rates: crate::plan::Rates::default(),
         tcp: Tcp::default(),
         outgoing: Outgoing::default(),
     }

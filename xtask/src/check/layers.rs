@@ -8,7 +8,15 @@ use super::{Finding, imports, source::Source};
 const ROWS: [Row; 7] = [
     Row::new(&["sys"]),
     Row::new(&["pair", "close", "plan", "decline"]),
-    Row::new(&["probe", "notify", "privileges", "drain", "stats", "tune"]),
+    Row::new(&[
+        "probe",
+        "notify",
+        "privileges",
+        "drain",
+        "pace",
+        "stats",
+        "tune",
+    ]),
     Row {
         modules: &["accept", "connect", "greet", "engine"],
         blind: true,

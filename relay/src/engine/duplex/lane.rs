@@ -17,6 +17,7 @@ use tokio::time::{Sleep, sleep};
 use super::{Fault, Mover, Taken, end::End};
 use crate::{
     decline::Why,
+    pace::Pacer,
     pair::{Direction, Side},
     plan::EngineKind,
     stats::meter::Meter,
@@ -29,12 +30,13 @@ pub(super) struct Lane<M> {
     waits: Waits,
     over: bool,
     late: Option<Late>,
+    pacer: Option<Box<Pacer>>,
 }
 
 /// What has to happen before a lane can go on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
-    /// Nothing that a socket would tell.
+    /// Nothing that a socket would tell: its limit, perhaps.
     Nothing,
     /// The source must become readable.
     Source,
@@ -57,12 +59,13 @@ pub(super) enum Step<R> {
 }
 
 impl<M: Mover> Lane<M> {
-    pub(super) fn new(mover: M) -> Self {
+    pub(super) fn new(mover: M, pacer: Option<Box<Pacer>>) -> Self {
         Self {
             mover,
             waits: Waits::Nothing,
             over: false,
             late: None,
+            pacer,
         }
     }
 
@@ -107,7 +110,19 @@ impl<M: Mover> Lane<M> {
                 return failed(GONE);
             };
             self.waits = Waits::Nothing;
-            match self.mover.take(source.as_fd()) {
+            let taken = match &mut self.pacer {
+                None => self.mover.take(source.as_fd(), usize::MAX),
+                Some(pacer) => {
+                    let most = ready!(pacer.poll(cx));
+                    let taken = self.mover.take(source.as_fd(), most);
+                    pacer.took(match taken {
+                        Taken::Bytes(bytes) => bytes,
+                        _ => 0,
+                    });
+                    taken
+                }
+            };
+            match taken {
                 Taken::Bytes(_) => {
                     self.late = None;
                     return Poll::Ready(Step::Moved(0));
@@ -188,6 +203,11 @@ impl<M: Mover> Lane<M> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.mover.held() == 0
+    }
+
+    /// Whether it waits for its limit, and for nothing else.
+    pub(super) fn is_paced(&self) -> bool {
+        self.pacer.as_ref().is_some_and(|pacer| pacer.is_waiting())
     }
 
     pub(super) fn awaits_source(&self) -> bool {

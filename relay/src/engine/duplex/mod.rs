@@ -4,6 +4,8 @@ mod end;
 mod idle;
 mod lane;
 #[cfg(test)]
+mod paced;
+#[cfg(test)]
 mod props;
 #[cfg(test)]
 pub(super) mod rig;
@@ -29,6 +31,7 @@ use crate::{
     decline::Why,
     drain::Drain,
     engine::Connection,
+    pace::Pace,
     pair::{Direction, Side},
     plan::{EngineKind, Limits},
     stats::record::Record,
@@ -49,8 +52,8 @@ pub(super) trait Mover {
     /// Why this way of moving may be unavailable when it is first needed.
     type Refusal;
 
-    /// Takes what the source has, as far as there is room.
-    fn take(&mut self, source: BorrowedFd<'_>) -> Taken<Self::Refusal>;
+    /// Takes what the source has, as far as there is room, and at most this many bytes, which is never 0.
+    fn take(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Self::Refusal>;
 
     /// Gives the target what it has room for.
     ///
@@ -116,13 +119,15 @@ pub(super) async fn run<M: Mover>(
     let Connection {
         pair,
         limits,
+        pace,
         mut record,
         live,
     } = *connection;
-    let rebuilt = |pair, record| {
+    let rebuilt = |pair, pace, record| {
         Box::new(Connection {
             pair,
             limits,
+            pace,
             record,
             live,
         })
@@ -131,13 +136,14 @@ pub(super) async fn run<M: Mover>(
         Ok(ends) => ends,
         Err((pair, error)) => {
             let how = How::of("epoll_ctl", &error);
-            rebuilt(pair, record).end(Outcome::relay(how));
+            rebuilt(pair, pace, record).end(Outcome::relay(how));
             return Ok(());
         }
     };
     record.carried_by(engine);
-    let stopped = drive(&ends, &mut record, engine, limits, mover, drain).await;
-    let connection = rebuilt(end::release(ends), record);
+    let terms = (limits, pace.as_deref());
+    let stopped = drive(&ends, &mut record, engine, terms, mover, drain).await;
+    let connection = rebuilt(end::release(ends), pace, record);
     match stopped {
         Stopped::Over(outcome) => {
             connection.end(outcome);
@@ -159,13 +165,14 @@ async fn drive<M: Mover>(
     ends: &[End; 2],
     record: &mut Record,
     engine: EngineKind,
-    limits: Limits,
+    (limits, pace): (Limits, Option<&Pace>),
     mover: &impl Fn() -> M,
     drain: &Drain,
 ) -> Stopped<M::Refusal> {
     let mut duplex = Duplex {
         ends,
-        lanes: [mover(), mover()].map(Lane::new),
+        lanes: Direction::BOTH
+            .map(|direction| Lane::new(mover(), pace.and_then(|pace| pace.pacer(direction)))),
         record,
         engine,
         first: None,
@@ -244,7 +251,8 @@ impl<M: Mover> Duplex<'_, M> {
                 break;
             }
         }
-        if moved > 0 {
+        // A direction that its limit holds up is not idle.
+        if moved > 0 || self.lanes.iter().any(Lane::is_paced) {
             idle.touch();
         }
         self.lanes.iter_mut().for_each(Lane::rest);

@@ -20,6 +20,7 @@ use crate::{
     close::{self, Outcome},
     drain::{Drain, Room},
     engine::{Connection, Declined, copy::Copy, splice::Splice},
+    pace::Pace,
     pair::{Pair, Socket},
     plan::{EngineKind, Limits},
     stats::{
@@ -96,6 +97,13 @@ impl Rig {
         let ((client, near), (upstream, far)) = (tcp(), tcp());
         Self::over(under, limits, (client, upstream), pair(near, far))
     }
+
+    /// Over TCP, with bandwidth limits.
+    pub(in crate::engine) fn paced(under: &Under, limits: Limits, pace: Option<Box<Pace>>) -> Self {
+        let ((client, near), (upstream, far)) = (tcp(), tcp());
+        let peers = (client, upstream);
+        Self::with(under, limits, pace, peers, pair(near, far))
+    }
 }
 
 impl Rig<UnixStream> {
@@ -111,6 +119,16 @@ impl<P> Rig<P> {
     pub(in crate::engine) fn over(
         under: &Under,
         limits: Limits,
+        peers: (P, P),
+        pair: Pair,
+    ) -> Self {
+        Self::with(under, limits, None, peers, pair)
+    }
+
+    pub(in crate::engine) fn with(
+        under: &Under,
+        limits: Limits,
+        pace: Option<Box<Pace>>,
         (client, upstream): (P, P),
         pair: Pair,
     ) -> Self {
@@ -125,6 +143,7 @@ impl<P> Rig<P> {
         let connection = Box::new(Connection {
             pair,
             limits,
+            pace,
             record,
             live: drain.live(),
         });

@@ -26,6 +26,10 @@ pub(super) fn enter(
     slots: &Arc<Slots>,
     mut connection: Box<Connection>,
 ) -> Result<Carried, Declined> {
+    if connection.pace.is_some() {
+        let why = Why::Paced;
+        return Err(Declined { connection, why });
+    }
     let written = match Side::BOTH.map(|side| fit(&connection, side)) {
         [Ok(client), Ok(upstream)] => [client, upstream],
         [Err(why), _] | [_, Err(why)] => return Err(Declined { connection, why }),

@@ -221,6 +221,7 @@ impl Bench {
         let connection = Connection {
             pair,
             limits,
+            pace: None,
             record,
             live,
         };

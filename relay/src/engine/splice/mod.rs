@@ -66,6 +66,11 @@ impl Splice {
             .map_err(|(connection, why)| Declined { connection, why })
     }
 
+    #[cfg(test)]
+    pub(super) fn idle_pipes(&self) -> usize {
+        self.pool.lock().len()
+    }
+
     fn mover(&self) -> Spliced<'_> {
         Spliced {
             pool: &self.pool,
@@ -87,8 +92,8 @@ struct Spliced<'a> {
 }
 
 impl Spliced<'_> {
-    fn copied(&mut self, source: BorrowedFd<'_>) -> Taken<Why> {
-        match self.copy.take(source) {
+    fn copied(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Why> {
+        match self.copy.take(source, most) {
             Taken::Bytes(bytes) => Taken::Bytes(bytes),
             Taken::Dry => Taken::Dry,
             Taken::End => Taken::End,
@@ -101,9 +106,9 @@ impl Spliced<'_> {
 impl Mover for Spliced<'_> {
     type Refusal = Why;
 
-    fn take(&mut self, source: BorrowedFd<'_>) -> Taken<Why> {
+    fn take(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Why> {
         if self.copies {
-            return self.copied(source);
+            return self.copied(source, most);
         }
         if self.pipe.is_none() {
             match self.pool.take() {
@@ -114,10 +119,10 @@ impl Mover for Spliced<'_> {
         let Some(pipe) = &mut self.pipe else {
             return Taken::Dry;
         };
-        match pipe.fill(source) {
+        match pipe.fill(source, most) {
             // splice(2) stops before an urgent byte for good, whatever comes after it: with the FIN received, that looks
             // like the end. recv(2) takes the byte along.
-            Ok(0) | Err(Errno::AGAIN) if tcp::is_at_mark(source) => self.copied(source),
+            Ok(0) | Err(Errno::AGAIN) if tcp::is_at_mark(source) => self.copied(source, most),
             Ok(0) => Taken::End,
             Ok(bytes) => Taken::Bytes(bytes),
             Err(Errno::AGAIN) => Taken::Dry,

@@ -51,10 +51,11 @@ impl Pipe {
         self.held
     }
 
-    /// Takes bytes from `source`; 0 is its FIN. To be called only with nothing held, since with bytes in the pipe
+    /// Takes bytes from `source`, at most so many; 0 is its FIN. To be called only with nothing held, since with bytes in the pipe
     /// `EAGAIN` could mean a pipe without a free slot as well as a socket without bytes.
-    pub(super) fn fill(&mut self, source: BorrowedFd<'_>) -> Result<usize, Errno> {
-        let bytes = retry_on_intr(|| splice(source, None, &self.writer, None, self.size, flags()))?;
+    pub(super) fn fill(&mut self, source: BorrowedFd<'_>, most: usize) -> Result<usize, Errno> {
+        let length = self.size.min(most);
+        let bytes = retry_on_intr(|| splice(source, None, &self.writer, None, length, flags()))?;
         self.held += bytes;
         Ok(bytes)
     }

@@ -66,7 +66,8 @@ impl Pool {
             .map_err(failed("socketpair"))?;
         let mut pipe = self.take().map_err(failed("pipe2"))?;
         send(&near, TRIAL, SendFlags::NOSIGNAL).map_err(failed("send"))?;
-        pipe.fill(far.as_fd()).map_err(failed("splice"))?;
+        pipe.fill(far.as_fd(), TRIAL.len())
+            .map_err(failed("splice"))?;
         pipe.drain(far.as_fd()).map_err(failed("splice"))?;
         let mut back = [0; TRIAL.len()];
         recv(&near, &mut back, RecvFlags::empty()).map_err(failed("recv"))?;
