@@ -35,8 +35,7 @@ pub use self::{
     bind::{BindError, bind, bind_private},
     held::Held,
     original::{Astray, Ours, Own},
-    passed::Passed,
-    unlink::Unlink,
+    passed::{Passed, inherit},
 };
 
 /// How long a listener rests when there is nothing to accept a client with: long enough not to spin, short beside what
@@ -90,6 +89,12 @@ impl Listener {
         &self.address
     }
 
+    /// Its socket.
+    #[must_use]
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// The socket, for others than [`Acceptor`]; its file is there as long as the second value is kept.
     ///
     /// # Errors
@@ -140,6 +145,12 @@ impl Acceptor {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Whether it is somebody else's socket, as systemd's.
+    #[must_use]
+    pub fn is_passed(&self) -> bool {
+        self.passed
     }
 
     /// Its socket.

@@ -44,6 +44,7 @@ pub(crate) struct Serve {
     pub(crate) log: Log,
     pub(crate) privileges: Wanted,
     pub(crate) admin: Option<Address>,
+    pub(crate) handover: Option<PathBuf>,
     /// What to read again when a reload is asked for; flags cannot change.
     pub(crate) source: Option<Box<Source>>,
 }
@@ -55,12 +56,14 @@ impl Serve {
             log,
             privileges,
             admin,
+            handover,
         } = config;
         Self {
             plan,
             log,
             privileges,
             admin,
+            handover,
             source,
         }
     }

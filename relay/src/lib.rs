@@ -15,6 +15,8 @@ pub mod notify;
 
 pub mod serve;
 
+pub mod handover;
+
 pub mod admin;
 
 pub mod accept;

@@ -26,6 +26,12 @@ pub fn stopping(status: &str) {
     tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
+/// This process is the service from here on, and what it says counts.
+#[doc(alias = "MAINPID")]
+pub fn main_process(process: u32) {
+    tell(&[NotifyState::MainPid(process)]);
+}
+
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot tell the service manager in NOTIFY_SOCKET");

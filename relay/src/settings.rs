@@ -16,8 +16,8 @@ use clap::Args;
 use merge::{Merge, option::overwrite_none};
 use relay::{
     plan::{
-        Address, Check, Door, Eject, Greet, Limits, Listen, Names, Outgoing, Owner, Place, Plan,
-        Policy, Pool, Route, Span, Target, To,
+        Address, Check, Door, Eject, Greet, Limits, Listen, Names, Outgoing, Place, Plan, Policy,
+        Pool, Route, Span, Target, To,
     },
     privileges::{Account, Keep, Wanted},
 };
@@ -30,7 +30,7 @@ use self::{
     to::Tos,
     values::{
         Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Permissions, Proxy, Server,
-        Speed,
+        Socket, Speed,
     },
 };
 use crate::logs::{Format, Log};
@@ -61,6 +61,13 @@ pub(crate) struct Given {
     /// Capabilities not to give up with --user; without it, gives up all but these: none, or names with commas.
     #[arg(long, value_name = "NAMES")]
     keep_capabilities: Option<Keep>,
+    /// Restarts without a gap: a relay that starts takes the listeners of the one that runs, which offers them here:
+    /// unix:/path, for both the same.
+    ///
+    /// The new one opens what it was not given and starts its engines; only then the old one stops accepting, and drains. No
+    /// client is refused, and none that waits is lost. If the new one fails, the old one goes on.
+    #[arg(long, value_name = "ADDR")]
+    handover: Option<Socket>,
     /// Asks this name server, as ip or ip:port, instead of those in /etc/resolv.conf; may be given several times.
     /// /etc/hosts comes first in any case.
     #[arg(long, value_name = "ADDR")]
@@ -88,6 +95,8 @@ pub(crate) struct Config {
     pub(crate) privileges: Wanted,
     /// Where to be seen and steered.
     pub(crate) admin: Option<Address>,
+    /// Where another relay may ask for the listeners.
+    pub(crate) handover: Option<PathBuf>,
 }
 
 /// Why it cannot be done.
@@ -136,6 +145,7 @@ impl Given {
             log,
             privileges,
             admin: self.admin.listen,
+            handover: self.handover.map(|socket| socket.0),
         })
     }
 }
@@ -442,7 +452,7 @@ impl Settings {
                 .eject_for
                 .map_or(Duration::from_secs(10), |limit| limit.0),
         };
-        let owner = self.socket_owner.map(owner).transpose()?;
+        let owner = self.socket_owner.map(values::owner).transpose()?;
         let door = Door::default();
         let networks = |given: Option<Vec<Network>>| {
             let given = given.unwrap_or_default().into_iter();
@@ -485,10 +495,4 @@ impl Settings {
             outgoing,
         })
     }
-}
-
-fn owner(account: Account) -> Result<Owner, String> {
-    let numbers = account.numbers();
-    let (user, group) = numbers.map_err(|none| format!("socket-owner {account}: {none}"))?;
-    Ok(Owner { user, group })
 }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::Unlink;
+use super::unlink::Unlink;
 
 /// A listening socket. Clones are the same one; it is closed, and its file removed, with the last of them.
 #[derive(Clone, Debug)]
@@ -24,20 +24,28 @@ impl Held {
         Self(Arc::new(Parts { unlink, fd }))
     }
 
-    /// Whether both are the same socket.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     pub(super) fn socket(&self) -> Arc<OwnedFd> {
         self.0.fd.clone()
     }
 
-    /// What removes its file, if there is one.
+    /// Device and inode of its file, if it is relay's to remove.
     #[must_use]
-    pub fn unlink(&self) -> Option<&Unlink> {
-        self.0.unlink.as_ref()
+    pub fn file(&self) -> Option<(u64, u64)> {
+        self.0.unlink.as_ref().map(Unlink::inode)
+    }
+
+    /// Leaves its file to the process that has the socket, too.
+    pub fn leave(&self) {
+        if let Some(unlink) = &self.0.unlink {
+            unlink.leave(true);
+        }
+    }
+
+    /// Takes charge of its file, which another process has left.
+    pub fn claim(&self) {
+        if let Some(unlink) = &self.0.unlink {
+            unlink.leave(false);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sockets that somebody else has opened: by the service manager, to begin with.
+//! Sockets that somebody else has opened: the service manager, or the relay before.
 
 use std::{
     io,
@@ -74,12 +74,8 @@ impl Passed {
             let adopted = fd
                 .try_clone()
                 .map_err(|error| Failed::Listen(crate::sys::tune::errno(&error)))
-                .and_then(|fd| adopt(fd, None, door, options));
-            let adopted = adopted.map_err(|failed| failed.at(listen))?;
-            listeners.push(Listener {
-                passed: true,
-                ..adopted
-            });
+                .and_then(|fd| adopt(fd, door, options));
+            listeners.push(adopted.map_err(|failed| failed.at(listen))?);
         }
         match listeners.is_empty() {
             false => Ok(listeners),
@@ -102,13 +98,34 @@ impl Passed {
     }
 }
 
-/// Makes a listener of a socket that listens already, with the options of relay's own.
-pub(super) fn adopt(
+/// Makes a listener of the socket that another relay had for `listen`; `file` are device and inode of its file.
+///
+/// # Errors
+///
+/// Fails when it is no listener, or does not bear the options.
+pub fn inherit(
     fd: OwnedFd,
-    unlink: Option<Unlink>,
-    door: &Door,
+    listen: &str,
+    file: Option<(u64, u64)>,
+    passed: bool,
     options: &Tcp,
-) -> Result<Listener, Failed> {
+) -> Result<Listener, BindError> {
+    let path = listen.strip_prefix("unix:").map(PathBuf::from);
+    let unlink = path.zip(file).map(|(path, inode)| Unlink::of(path, inode));
+    // As it is: it may be the other's for good. What the options are is for Acceptor::renew.
+    let checked = address(&fd).and_then(|address| {
+        try_out(options)?;
+        Ok(address)
+    });
+    Ok(Listener {
+        address: checked.map_err(|failed| failed.at(&listen))?,
+        held: Held::new(fd, unlink),
+        passed,
+    })
+}
+
+/// Makes a listener of one that systemd has, with the options of relay's own.
+fn adopt(fd: OwnedFd, door: &Door, options: &Tcp) -> Result<Listener, Failed> {
     let address = address(&fd)?;
     ioctl_fionbio(&fd, true)?;
     if let Address::Unix(_) = address {
@@ -119,9 +136,9 @@ pub(super) fn adopt(
         tune_listener(&fd, options, backlog(door))?;
     }
     Ok(Listener {
-        held: Held::new(fd, unlink),
+        held: Held::new(fd, None),
         address,
-        passed: false,
+        passed: true,
     })
 }
 

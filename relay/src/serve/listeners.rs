@@ -19,6 +19,7 @@ use super::{
 use crate::{
     accept::{self, Acceptor, Listener, Own, Passed},
     drain::Places,
+    handover::{self, Heritage, Role},
     pace::Quotas,
     plan::{Address, Choice, Listen, Route},
     stats::tally::{self, Listening},
@@ -28,6 +29,8 @@ use crate::{
 pub(super) struct Sources {
     /// What systemd has passed.
     pub(super) passed: Passed,
+    /// What the relay before had; nothing is left of it after the start.
+    pub(super) heritage: Heritage,
     /// The engines that carry.
     pub(super) choice: Choice,
 }
@@ -44,6 +47,8 @@ pub(super) struct Open {
 struct Opened {
     listen: Listen,
     acceptors: Vec<Acceptor>,
+    /// From the relay before, with the options that they had there.
+    inherited: bool,
 }
 
 /// Opens the listeners of all routes, in order.
@@ -51,7 +56,7 @@ struct Opened {
 /// # Errors
 ///
 /// Fails at the first one that cannot be had or watched.
-pub(super) async fn open(routes: Vec<Route>, sources: &Sources) -> Result<Vec<Open>, Fault> {
+pub(super) async fn open(routes: Vec<Route>, sources: &mut Sources) -> Result<Vec<Open>, Fault> {
     let mut open = Vec::with_capacity(routes.len());
     for route in routes {
         let mut doors = Vec::with_capacity(route.listen.len());
@@ -63,17 +68,28 @@ pub(super) async fn open(routes: Vec<Route>, sources: &Sources) -> Result<Vec<Op
     Ok(open)
 }
 
-async fn open_one(listen: &Listen, route: &Route, sources: &Sources) -> Result<Opened, Fault> {
-    let Sources { passed, choice } = sources;
-    let listeners = accept::listen(listen, &route.door, &route.tcp, passed).await?;
+async fn open_one(listen: &Listen, route: &Route, sources: &mut Sources) -> Result<Opened, Fault> {
+    let Sources {
+        passed,
+        heritage,
+        choice,
+    } = sources;
+    let Route { door, tcp, .. } = route;
+    let mut listeners = heritage.take(Role::Route, &listen.to_string(), door, tcp)?;
+    let inherited = !listeners.is_empty();
+    if !inherited {
+        listeners = accept::listen(listen, door, tcp, passed).await?;
+    }
     let is_unix = |listener: &Listener| matches!(listener.address(), Address::Unix(_));
     if listeners.iter().any(is_unix) {
         route.bears_unix(listen, *choice)?;
     }
     let acceptors = listeners.into_iter().map(Listener::open);
+    let acceptors = acceptors.collect::<io::Result<Vec<_>>>()?;
     Ok(Opened {
         listen: listen.clone(),
-        acceptors: acceptors.collect::<io::Result<_>>()?,
+        acceptors,
+        inherited,
     })
 }
 
@@ -91,6 +107,8 @@ struct Running {
     listen: Listen,
     stages: watch::Sender<Arc<Stages>>,
     spots: Vec<Spot>,
+    /// All of its sockets: there may be several at one spot.
+    sockets: Vec<handover::Socket>,
 }
 
 /// Where such a listener is.
@@ -156,10 +174,25 @@ impl Listeners {
         Stages::new(route, Places::default(), quotas, &self.shared)
     }
 
-    fn add(&mut self, Opened { listen, acceptors }: Opened, stages: &Arc<Stages>) {
+    fn add(&mut self, opened: Opened, stages: &Arc<Stages>) {
+        let Opened {
+            listen,
+            acceptors,
+            inherited,
+        } = opened;
         let (sender, seen) = watch::channel(stages.clone());
         let mut spots: Vec<Spot> = Vec::new();
+        let mut sockets = Vec::new();
         for acceptor in acceptors {
+            if inherited {
+                acceptor.renew(&stages.route.door, &stages.route.tcp);
+            }
+            sockets.push(handover::Socket {
+                role: Role::Route,
+                listen: listen.to_string(),
+                held: acceptor.held().clone(),
+                passed: acceptor.is_passed(),
+            });
             let address = acceptor.address().clone();
             if spots.iter().all(|spot| spot.address != address) {
                 spots.push(self.spot(address, stages));
@@ -170,6 +203,7 @@ impl Listeners {
             listen,
             stages: sender,
             spots,
+            sockets,
         });
     }
 
@@ -218,7 +252,7 @@ impl Listeners {
             for listen in &route.listen {
                 match free.get_mut(listen).and_then(VecDeque::pop_front) {
                     Some(at) => keep.push(at),
-                    None => add.push(open_one(listen, &route, &self.sources).await?),
+                    None => add.push(open_one(listen, &route, &mut self.sources).await?),
                 }
             }
             steps.push(Step { route, keep, add });
@@ -274,6 +308,12 @@ impl Listeners {
             changes.closed += 1;
         }
         changes
+    }
+
+    /// All sockets, to be handed over.
+    pub(super) fn sockets(&self) -> Vec<handover::Socket> {
+        let all = self.running.iter().flat_map(|one| &one.sockets);
+        all.cloned().collect()
     }
 
     /// From here on there may be so many connections at once.

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     str::FromStr,
     time::Duration,
 };
@@ -9,7 +10,10 @@ use std::{
 use bytesize::ByteSize;
 use clap::ValueEnum as _;
 use ipnet::IpNet;
-use relay::plan::{Balance, Choice, EngineKind, Protocol, ProxyVersion, Rate};
+use relay::{
+    plan::{Address, Balance, Choice, EngineKind, Owner, Protocol, ProxyVersion, Rate},
+    privileges::Account,
+};
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 use tracing::level_filters::LevelFilter;
@@ -267,6 +271,22 @@ impl FromStr for Permissions {
     }
 }
 
+/// The path of a Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Socket(pub(crate) PathBuf);
+
+impl FromStr for Socket {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(Address::Unix(path)) => Ok(Self(path)),
+            Ok(_) => Err("not a Unix socket: write unix:/path".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 /// A network, or the one of a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
 pub(crate) struct Network(pub(crate) IpNet);
@@ -281,6 +301,13 @@ impl FromStr for Network {
             .map(Self)
             .map_err(|_| "not a network: write 10.0.0.0/8, 2001:db8::/32 or an address".into())
     }
+}
+
+/// The numbers of an account that a file is to be given to.
+pub(super) fn owner(account: Account) -> Result<Owner, String> {
+    let numbers = account.numbers();
+    let (user, group) = numbers.map_err(|none| format!("socket-owner {account}: {none}"))?;
+    Ok(Owner { user, group })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -123,6 +123,33 @@ impl Manager {
 }
 
 #[test]
+fn the_service_manager_is_told_which_process_has_taken_over() -> Result<()> {
+    let manager = Manager::new()?;
+    let listener = Listener::bind(&Address::parse("127.0.0.1:0")?)?;
+    let folder = tempfile::tempdir()?;
+    let launch = || {
+        let handover = format!("unix:{}", folder.path().join("handover").display());
+        let launch = Launch::forward(&Address::parse("127.0.0.1:0")?, listener.address());
+        let launch = launch.with(["--engine", "copy", "--handover", &handover]);
+        Ok::<_, anyhow::Error>(launch.variable("NOTIFY_SOCKET", &manager.path))
+    };
+    let mut old = launch()?.start()?;
+    manager.is_told(&["READY=1"])?;
+    let mut new = launch()?.start()?;
+    let process = new.process().as_raw_nonzero();
+    manager.is_told(&[&format!("MAINPID={process}")])?;
+    manager.is_told(&["READY=1"])?;
+    ensure!(old.exit_code()? == 0);
+    new.signal(Signal::TERM)?;
+    // That the old one stops is no news of the service.
+    manager.is_told(&["STOPPING=1"])?;
+    ensure!(new.exit_code()? == 0);
+    manager.socket.set_nonblocking(true)?;
+    ensure!(manager.socket.recv(&mut [0; 64]).is_err(), "there is more");
+    Ok(())
+}
+
+#[test]
 fn the_service_manager_is_told() -> Result<()> {
     let manager = Manager::new()?;
     let listener = Listener::bind(&Address::parse("127.0.0.1:0")?)?;

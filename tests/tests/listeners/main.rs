@@ -2,6 +2,7 @@
 
 mod many;
 mod passed;
+mod restart;
 
 use anyhow::Result;
 use relay_tests::{

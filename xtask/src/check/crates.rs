@@ -41,6 +41,7 @@ const RULES: [Rule; 5] = [
         within: "relay/",
         may: &[
             "relay/src/main.rs",
+            "relay/src/start.rs",
             "relay/src/ask.rs",
             "relay/src/check.rs",
             "relay/src/desk.rs",

@@ -22,9 +22,10 @@ const ROWS: [Row; 7] = [
         blind: true,
     },
     Row::new(&["upstream"]),
-    Row::new(&["serve", "admin"]),
+    Row::new(&["serve", "admin", "handover"]),
     Row::new(&[
-        "cli", "settings", "config", "main", "ask", "desk", "status", "top", "logs", "check",
+        "cli", "settings", "config", "main", "start", "ask", "desk", "status", "top", "logs",
+        "check",
     ]),
 ];
 
