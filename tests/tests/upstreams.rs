@@ -227,3 +227,32 @@ fn a_silent_family_does_not_hold_up_the_other() -> Result<()> {
     );
     relay.finish(1).map(drop)
 }
+
+/// Whoever follows a name follows it to the other server.
+#[test]
+fn other_name_servers_are_asked_after_a_reload() -> Result<()> {
+    let (port, listeners) = on_one_port(&["127.0.0.1", "127.0.0.2"])?;
+    let servers = listeners.into_iter().map(|listener| listener.serve(echo));
+    let _servers = servers.collect::<Result<Vec<_>>>()?;
+    let (one, other) = (Dns::start()?, Dns::start()?);
+    one.addresses("db.test", &["127.0.0.1"])?;
+    other.addresses("db.test", &["127.0.0.2"])?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("relay.toml");
+    let write = |dns: &Dns| {
+        let dns = dns.address();
+        let text = format!(
+            "engine = \"copy\"\ndns = [\"{dns}\"]\n[[route]]\nlisten = \"127.0.0.1:0\"\nto = \"db.test:{port}\"\n"
+        );
+        std::fs::write(&file, text)
+    };
+    write(&one)?;
+    let relay = Launch::config(&file).start()?;
+    ensure!(visit(&relay)? == format!("127.0.0.1:{port}"));
+    write(&other)?;
+    relay.signal(rustix::process::Signal::HUP)?;
+    relay.says("\"reloaded\"", 1)?;
+    let moved = format!("127.0.0.2:{port}");
+    patience::until_true("the other server's address", || Ok(visit(&relay)? == moved))?;
+    relay.finish_all().map(drop)
+}

@@ -5,6 +5,7 @@ use std::{
     fmt,
     future::pending,
     io,
+    net::SocketAddr,
     num::NonZeroU32,
     sync::Arc,
 };
@@ -319,6 +320,11 @@ impl Listeners {
     /// From here on there may be so many connections at once.
     pub(super) fn limit(&self, most: Option<NonZeroU32>) {
         self.shared.places.set_limit(most);
+    }
+
+    /// From here on these name servers are asked.
+    pub(super) fn ask(&self, servers: Vec<SocketAddr>) {
+        self.shared.names.ask(servers);
     }
 
     /// Ends when one of the listeners has panicked: a fault of relay's own, which must not look like an end.

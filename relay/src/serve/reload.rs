@@ -97,6 +97,7 @@ impl Reloads {
         let changes = changes.map_err(|fault| fault.to_string())?;
         self.drain = plan.drain;
         listeners.limit(plan.max_connections);
+        listeners.ask(plan.dns);
         if plan.policy != self.policy {
             tracing::warn!("engine and trust-kernel take effect at the next start");
         }

@@ -25,6 +25,10 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The longest pause after a question without an answer; the first is the shortest of [`AGAIN`], doubled each time.
 const RETRY: Duration = Duration::from_secs(15);
 
+/// How long DNS has to say that there is nothing at a name until its last addresses are given up: a record that is replaced
+/// is often gone for a moment.
+const GRACE: Duration = Duration::from_secs(30);
+
 /// An upstream and its endpoints.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -34,6 +38,7 @@ pub(super) struct Entry {
     known: watch::Sender<Known>,
     /// A client waits for the first address.
     wanted: Notify,
+    grace: Duration,
 }
 
 /// What a name stands for, as far as is known.
@@ -53,12 +58,19 @@ impl Entry {
             counts: Arc::default(),
             known: watch::Sender::default(),
             wanted: Notify::new(),
+            grace: GRACE,
             upstream,
         };
         if let Some(place) = place {
             entry.is_at(vec![place]);
         }
         entry
+    }
+
+    /// Gives addresses up sooner.
+    #[cfg(test)]
+    pub(super) fn impatient(self, grace: Duration) -> Self {
+        Self { grace, ..self }
     }
 
     /// Whether its addresses have to be asked for.
@@ -98,9 +110,12 @@ impl Entry {
         }
     }
 
-    /// Keeps up with what its name stands for, for ever. The last good answer stands while there is no other.
+    /// Keeps up with what its name stands for, for ever. The last good answer stands while there is no other, unless DNS says
+    /// for some time that there is nothing.
     pub(super) async fn follow(&self, route: &str, names: &Names) {
         let mut retry = AGAIN.0;
+        let mut servers = names.servers();
+        let (mut name, mut gone_since) = (None, None);
         loop {
             let pause;
             match names.places(&self.upstream).await {
@@ -108,17 +123,35 @@ impl Entry {
                     let good = answer.until.saturating_duration_since(Instant::now());
                     self.answered(answer.places, route);
                     (pause, retry) = (good.clamp(AGAIN.0, AGAIN.1), AGAIN.0);
+                    (name, gone_since) = (answer.name, None);
                 }
                 Err(error) => {
                     self.unanswered(error, route);
+                    let kept = !self.endpoints().is_empty();
+                    if kept && names.is_gone(&self.upstream, name.as_ref()).await {
+                        let since = *gone_since.get_or_insert_with(Instant::now);
+                        if since.elapsed() >= self.grace {
+                            self.give_up(route);
+                        }
+                    } else {
+                        gone_since = None;
+                    }
                     (pause, retry) = (retry, (retry * 2).min(RETRY));
                 }
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => (),
                 () = self.wanted.notified(), if self.endpoints().is_empty() => (),
+                Ok(()) = servers.changed() => retry = AGAIN.0,
             }
         }
+    }
+
+    /// There is nothing at its name any more. Connections to where it was go on.
+    fn give_up(&self, route: &str) {
+        tracing::warn!(route, upstream = %self.upstream, "DNS says that there is nothing at the name, and has for a while; its last addresses are given up");
+        self.known
+            .send_modify(|known| known.endpoints = Arc::default());
     }
 
     fn answered(&self, places: Vec<Place>, route: &str) {

@@ -7,16 +7,19 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use hickory_resolver::{
     Hosts, TokioResolver,
     config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig},
+    lookup::Lookup,
     net::{NetError, runtime::TokioRuntimeProvider},
     proto::{
         op::Query,
-        rr::{Name, RData, RecordType},
+        rr::{Name, RData, RecordType, rdata::SRV},
     },
 };
+
+use tokio::sync::watch;
 
 use super::endpoint::Place;
 use crate::{
@@ -40,12 +43,13 @@ pub struct Names(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     /// Asked instead of the system's own, if any.
-    servers: Vec<SocketAddr>,
+    servers: watch::Sender<Vec<SocketAddr>>,
     current: Mutex<Option<Arc<Resolver>>>,
 }
 
 /// As the files were at one time.
 struct Resolver {
+    servers: Vec<SocketAddr>,
     files: [Option<SystemTime>; 2],
     hosts: Hosts,
     dns: TokioResolver,
@@ -62,6 +66,8 @@ impl std::fmt::Debug for Resolver {
 pub(super) struct Answer {
     pub(super) places: Vec<Place>,
     pub(super) until: Instant,
+    /// The name in full by which DNS has answered; none where the hosts file did.
+    pub(super) name: Option<Name>,
 }
 
 impl Names {
@@ -69,9 +75,41 @@ impl Names {
     #[must_use]
     pub fn new(servers: Vec<SocketAddr>) -> Self {
         Self(Arc::new(Inner {
-            servers,
+            servers: watch::Sender::new(servers),
             current: Mutex::new(None),
         }))
+    }
+
+    /// Asks these from here on. Whoever follows a name asks for it at once.
+    pub fn ask(&self, servers: Vec<SocketAddr>) {
+        self.0.servers.send_if_modified(|asked| {
+            let other = *asked != servers;
+            *asked = servers;
+            other
+        });
+    }
+
+    /// Tells when others are asked.
+    pub(super) fn servers(&self) -> watch::Receiver<Vec<SocketAddr>> {
+        self.0.servers.subscribe()
+    }
+
+    /// Whether DNS says that there is nothing at `upstream`: no such name, or no address at it. A server that fails or is silent
+    /// says nothing. `name` is the one in full that had an answer before: where a search list is tried, the last of its
+    /// names may well not exist while the right one could not be asked for.
+    pub(super) async fn is_gone(&self, upstream: &Upstream, name: Option<&Name>) -> bool {
+        let Ok(resolver) = self.resolver() else {
+            return false;
+        };
+        let host = match &upstream.at {
+            Target::Address(Address::Name(host, _)) | Target::Srv(host) => host,
+            Target::Address(_) => return false,
+        };
+        let Some(mut name) = name.cloned().or_else(|| Name::from_utf8(host).ok()) else {
+            return false;
+        };
+        name.set_fqdn(true);
+        resolver.has_nothing(name, &upstream.at).await
     }
 
     /// Where `upstream` is now.
@@ -90,16 +128,20 @@ impl Names {
 
     fn resolver(&self) -> Result<Arc<Resolver>, NetError> {
         let Inner { servers, current } = &*self.0;
+        let servers = servers.borrow().clone();
         let files = FILES.map(|path| fs::metadata(path).and_then(|of| of.modified()).ok());
         let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
-            Some(resolver) if resolver.files == files => Ok(resolver.clone()),
+            Some(resolver) if resolver.files == files && resolver.servers == servers => {
+                Ok(resolver.clone())
+            }
             _ => {
                 let resolver = Arc::new(Resolver {
                     files,
                     // Without the file there are no static names.
                     hosts: Hosts::from_system().unwrap_or_default(),
-                    dns: dns(servers)?,
+                    dns: dns(&servers)?,
+                    servers,
                 });
                 *current = Some(resolver.clone());
                 Ok(resolver)
@@ -141,6 +183,7 @@ fn other(error: NetError) -> io::Error {
 struct Found {
     addresses: Vec<IpAddr>,
     until: Instant,
+    name: Option<Name>,
 }
 
 impl Found {
@@ -154,6 +197,7 @@ impl Found {
         Answer {
             places: self.addresses.into_iter().map(place).collect(),
             until: self.until,
+            name: self.name,
         }
     }
 }
@@ -172,27 +216,35 @@ impl Resolver {
             return Ok(Found {
                 addresses: fixed,
                 until: Instant::now() + FIXED,
+                name: None,
             });
         }
         let lookup = self.dns.lookup_ip(name).await?;
         Ok(Found {
             addresses: lookup.iter().collect(),
             until: lookup.valid_until(),
+            name: asked(lookup.as_lookup()),
         })
+    }
+
+    async fn has_nothing(&self, name: Name, at: &Target) -> bool {
+        let no_records = |error: NetError| error.is_no_records_found();
+        if let Target::Srv(_) = at {
+            let found = self.dns.lookup(name, RecordType::SRV).await;
+            return found.map_or_else(no_records, |found| services(&found).next().is_none());
+        }
+        let (v4, v6) = join(
+            self.dns.lookup(name.clone(), RecordType::A),
+            self.dns.lookup(name, RecordType::AAAA),
+        )
+        .await;
+        v4.is_err_and(no_records) && v6.is_err_and(no_records)
     }
 
     async fn services(&self, name: &str, weight: u32) -> Result<Answer, io::Error> {
         let lookup = self.dns.lookup(name, RecordType::SRV).await;
         let lookup = lookup.map_err(other)?;
-        let services = lookup
-            .answers()
-            .iter()
-            .filter_map(|record| match &record.data {
-                // A target of `.` says that there is no such service.
-                RData::SRV(service) if !service.target.is_root() => Some(service),
-                _ => None,
-            });
-        let mut services = Vec::from_iter(services);
+        let mut services = Vec::from_iter(services(&lookup));
         services.sort_by_key(|service| service.priority);
         let found = services.iter().map(|service| async {
             let host = service.target.to_utf8();
@@ -206,6 +258,7 @@ impl Resolver {
         let mut answer = Answer {
             places: Vec::new(),
             until: lookup.valid_until(),
+            name: asked(&lookup),
         };
         let mut fault = None;
         for found in join_all(found).await {
@@ -223,4 +276,18 @@ impl Resolver {
             (false, _) => Ok(answer),
         }
     }
+}
+
+/// The name that was asked for, in full.
+fn asked(lookup: &Lookup) -> Option<Name> {
+    lookup.answers().first().map(|record| record.name.clone())
+}
+
+/// The services in an answer. A target of `.` says that there is no such service.
+fn services(lookup: &Lookup) -> impl Iterator<Item = &SRV> {
+    let records = lookup.answers().iter();
+    records.filter_map(|record| match &record.data {
+        RData::SRV(service) if !service.target.is_root() => Some(service),
+        _ => None,
+    })
 }

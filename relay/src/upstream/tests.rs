@@ -1,5 +1,7 @@
 //! What several upstreams are held to.
 
+mod names;
+
 use std::{
     collections::HashMap,
     net::{SocketAddr, TcpListener, TcpStream},
