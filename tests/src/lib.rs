@@ -22,6 +22,8 @@ pub mod record;
 
 pub mod docker;
 
+pub mod systemd;
+
 pub mod census;
 
 pub mod desk;

@@ -17,6 +17,7 @@ use crate::{
     rawtcp::tap::DEVICE,
     record::Engine,
     relay::Launch,
+    systemd::Systemd,
 };
 
 /// Something that not every machine has.
@@ -38,6 +39,8 @@ pub enum Need {
     Tun,
     /// A Docker daemon can be started.
     Docker,
+    /// systemd can be the first process of namespaces of its own.
+    Systemd,
     /// This program is installed.
     Program(&'static str),
 }
@@ -78,6 +81,10 @@ impl Need {
                     fault.map(|fault| format!("needs a Docker daemon: {fault:#}"))
                 })
             }
+            Self::Systemd => {
+                let fault = Systemd::start(&Place::Here).err();
+                fault.map(|fault| format!("needs systemd as the first process: {fault:#}"))
+            }
             Self::Program(name) => {
                 let found = program(name).is_none();
                 found.then(|| format!("needs {name}"))
@@ -85,6 +92,10 @@ impl Need {
         }
     }
 }
+
+/// What a machine may lack at any rate: not every kernel is built with netem, and not every container may have control groups
+/// of its own.
+const OPTIONAL: [Need; 2] = [Need::Netem, Need::Systemd];
 
 /// Where an installed program is.
 #[must_use]
@@ -107,7 +118,7 @@ pub fn program(name: &str) -> Option<std::path::PathBuf> {
 ///
 /// # Errors
 ///
-/// Fails instead of skipping under `RELAY_REQUIRE=all`, netem excepted: not every kernel is built with it.
+/// Fails instead of skipping under `RELAY_REQUIRE=all`, but for [`OPTIONAL`].
 pub fn met(name: &str, needs: &[Need]) -> Result<bool> {
     let missing = needs
         .iter()
@@ -116,7 +127,7 @@ pub fn met(name: &str, needs: &[Need]) -> Result<bool> {
         return Ok(true);
     };
     let required = std::env::var("RELAY_REQUIRE").is_ok_and(|value| value == "all");
-    if required && need != Need::Netem {
+    if required && !OPTIONAL.contains(&need) {
         bail!("{reason}, and RELAY_REQUIRE=all forbids to skip");
     }
     eprintln!("skipped {name}: {reason}");

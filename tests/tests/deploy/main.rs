@@ -4,3 +4,4 @@ mod image;
 mod kubernetes;
 mod privileges;
 mod systemd;
+mod unit;

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 /// Tenths of systemd's exposure level, which ends at 100; what is above it needs a reason.
 const EXPOSURE: &str = "--threshold=21";
 
-fn deploy() -> Result<PathBuf> {
+pub(crate) fn deploy() -> Result<PathBuf> {
     let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     Ok(tests.parent().context("no parent")?.join("deploy"))
 }
