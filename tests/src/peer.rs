@@ -1,6 +1,7 @@
 //! Clients and upstreams: blocking sockets, each call with a deadline, each byte checked.
 
 mod listen;
+mod talk;
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -15,7 +16,8 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::{patience, payload::Stream};
 
-pub use listen::{Listener, Server, both, echo, many};
+pub use listen::{Listener, Server, both, echo, many, refusing};
+pub use talk::{converse, exchange, go_on};
 
 /// The most that a peer writes or reads at once.
 const CHUNK: usize = 64 << 10;

@@ -5,11 +5,11 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use relay_tests::{
     needs::{self, Need},
     netns::{Netns, Place},
-    peer::{Address, Listener, Peer},
+    peer::{Address, Listener, Peer, converse},
     record::Engine,
     relay::{Launch, Relay},
     steer::{deliver_marked, nft, routed},
@@ -63,17 +63,7 @@ fn to_original(place: &Place, engine: Engine) -> Launch {
 /// Some bytes each way, from a client in `place` that dials the upstream itself, and gives whom the upstream saw.
 fn talk(place: &Place, to: &Listener) -> Result<IpAddr> {
     let client = place.enter(|| Peer::connect(to.address()))?;
-    let upstream = to.accept()?;
-    client.send(b"hello")?;
-    ensure!(upstream.receive(5)? == b"hello");
-    let seen = upstream.as_socket().peer_addr()?.as_socket();
-    upstream.send(b"and back")?;
-    ensure!(client.receive(8)? == b"and back");
-    client.finish()?;
-    upstream.expect_end()?;
-    upstream.finish()?;
-    client.expect_end()?;
-    Ok(seen.context("not an IP client")?.ip())
+    Ok(converse(&client, to)?.ip())
 }
 
 fn carried(relay: Relay, engine: Engine, to: &[Listener]) -> Result<()> {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use relay_tests::{
     needs::{self, Need},
     netns::Place,
-    peer::{Address, Listener, Peer},
+    peer::{Address, Listener, Peer, converse},
     record::Engine,
     relay::{Launch, Relay},
     steer::{deliver_marked, netns, nft, routed},
@@ -37,22 +37,8 @@ fn upstream(net: &Topology, at: &str) -> Result<Listener> {
 fn talk(place: &Place, relay: &Address, to: &Listener) -> Result<(SocketAddr, SocketAddr)> {
     let client = place.enter(|| Peer::connect(relay))?;
     let own = client.local()?.parse()?;
-    let seen = converse(client, to)?;
+    let seen = converse(&client, to)?;
     Ok((own, seen))
-}
-
-fn converse(client: Peer, to: &Listener) -> Result<SocketAddr> {
-    let upstream = to.accept()?;
-    client.send(b"hello")?;
-    ensure!(upstream.receive(5)? == b"hello");
-    let seen = upstream.as_socket().peer_addr()?.as_socket();
-    upstream.send(b"and back")?;
-    ensure!(client.receive(8)? == b"and back");
-    client.finish()?;
-    upstream.expect_end()?;
-    upstream.finish()?;
-    client.expect_end()?;
-    seen.context("not an IP client")
 }
 
 fn carried(relay: Relay, engine: Engine, count: usize) -> Result<()> {
@@ -187,7 +173,7 @@ fn a_client_whose_port_is_taken_keeps_its_address() -> Result<()> {
         };
         let first = connect()?;
         let held = listener.accept()?;
-        let seen = converse(connect()?, &listener)?;
+        let seen = converse(&connect()?, &listener)?;
         ensure!(seen.ip().to_string() == "10.99.1.77" && seen.port() != 4321);
         first.finish()?;
         held.expect_end()?;
@@ -214,7 +200,7 @@ fn the_address_of_a_header_is_the_clients_own() -> Result<()> {
         let relay = behind_a_proxy(&net, engine, &listener)?;
         let client = net.client.enter(|| Peer::connect(relay.address()))?;
         client.send(HEADER)?;
-        let seen = converse(client, &listener)?;
+        let seen = converse(&client, &listener)?;
         ensure!(seen.to_string() == "10.99.1.77:4321", "{seen}");
         carried(relay, engine, 1)?;
     }

@@ -1,15 +1,12 @@
 //! Several upstreams, and names whose addresses change.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use relay_tests::{
     dns::Dns,
     patience,
-    peer::{Address, Listener, Peer, Server, echo},
+    peer::{Address, Listener, Peer, Server, echo, refusing},
     relay::{Launch, Relay},
 };
 use socket2::{Domain, Socket, Type};
@@ -63,14 +60,6 @@ fn on_one_port(hosts: &[&str]) -> Result<(u16, Vec<Listener>)> {
         }
         Ok(Some((port, all)))
     })
-}
-
-/// Bound and not listening: it refuses, and nobody else gets the port meanwhile.
-fn refusing() -> Result<(Socket, String)> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
-    let at = socket.local_addr()?.as_socket().context("no address")?;
-    Ok((socket, at.to_string()))
 }
 
 /// Takes up the whole backlog, so that nobody else is answered.

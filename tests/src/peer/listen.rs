@@ -2,7 +2,7 @@
 
 use std::{
     io::ErrorKind,
-    net::Shutdown,
+    net::{Shutdown, SocketAddr},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use socket2::{Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::{Address, BACKLOG, CHUNK, Peer, uninterrupted};
 use crate::patience;
@@ -197,6 +197,18 @@ pub fn echo(peer: Peer) -> Result<()> {
             count => peer.send(&buffer[..count])?,
         }
     }
+}
+
+/// A place that refuses until it is told to listen; nobody else gets its port meanwhile.
+///
+/// # Errors
+///
+/// Fails without a socket.
+pub fn refusing() -> Result<(Socket, String)> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
+    let at = socket.local_addr()?.as_socket().context("no address")?;
+    Ok((socket, at.to_string()))
 }
 
 /// Runs both at once.

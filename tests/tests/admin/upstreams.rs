@@ -1,27 +1,18 @@
 //! What is told of upstreams while they go down, come back, move and are replaced.
 
-use std::{fs, net::SocketAddr};
+use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use relay_tests::{
     desk::Desk,
     dns::Dns,
     patience,
-    peer::{Address, Listener, Peer, Server, echo},
+    peer::{Address, Listener, Peer, Server, echo, refusing},
     relay::{Launch, Relay},
 };
 use serde_json::Value;
-use socket2::{Domain, Socket, Type};
 
 use crate::page::Page;
-
-/// Bound and not listening: it refuses, and nobody else gets the port meanwhile.
-fn refusing() -> Result<(Socket, String)> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
-    let at = socket.local_addr()?.as_socket().context("no address")?;
-    Ok((socket, at.to_string()))
-}
 
 fn echoing() -> Result<Server> {
     Listener::bind(&Address::parse("127.0.0.1:0")?)?.serve(echo)

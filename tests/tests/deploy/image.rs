@@ -4,8 +4,7 @@ use anyhow::{Result, ensure};
 use relay_tests::{
     docker::Docker,
     needs::{self, Need},
-    payload::Stream,
-    peer::{Address, Listener, Peer, both},
+    peer::{Address, Listener, Peer, exchange},
     record::{Engine, Record},
     relay::Launch,
 };
@@ -26,14 +25,7 @@ fn carry(docker: &Docker, flags: &[&str], arguments: &[&str]) -> Result<Record> 
     let mut relay = launch.with(arguments.iter().copied()).by(words).start()?;
     let client = Peer::connect(relay.address())?;
     let upstream = listener.accept()?;
-    for (from, to, seed) in [(&client, &upstream, 1), (&upstream, &client, 2)] {
-        both(
-            || from.send_stream(&mut Stream::new(seed), BYTES),
-            || to.expect(&mut Stream::new(seed), BYTES),
-        )?;
-        from.finish()?;
-        to.expect_end()?;
-    }
+    exchange(&client, &upstream, BYTES)?;
     let record = relay.record()?;
     record.ended("client", "end")?.moved(BYTES, BYTES)?;
     // The client passes it on to the container, and its exit code back.

@@ -10,8 +10,7 @@ use anyhow::{Context, Result, ensure};
 use relay_tests::{
     needs::{self, Need},
     netns::{Netns, Place},
-    payload::Stream,
-    peer::{Address, Listener, Peer, both},
+    peer::{Address, Listener, Peer, exchange},
     record::Engine,
     relay::{Launch, Relay},
 };
@@ -72,15 +71,7 @@ fn is_nobody(relay: &Relay, capabilities: CapabilitySet) -> Result<()> {
 fn visit(address: &Address, listener: &Listener) -> Result<()> {
     let client = Peer::connect(address)?;
     let upstream = listener.accept()?;
-    for (from, to, seed) in [(&client, &upstream, 1), (&upstream, &client, 2)] {
-        both(
-            || from.send_stream(&mut Stream::new(seed), BYTES),
-            || to.expect(&mut Stream::new(seed), BYTES),
-        )?;
-        from.finish()?;
-        to.expect_end()?;
-    }
-    Ok(())
+    exchange(&client, &upstream, BYTES)
 }
 
 fn carries(name: &str, engine: Engine) -> Result<()> {

@@ -8,7 +8,7 @@ use relay_tests::{
     matrix::Stage,
     patience,
     payload::Stream,
-    peer::{Address, Peer},
+    peer::{Address, Peer, go_on},
     peers::{self, Nginx, open_folder, program},
     relay::{Launch, Relay},
     topology::Wire,
@@ -83,16 +83,7 @@ fn bytes_behind_a_greeting_are_carried() -> Result<()> {
                 }
                 answer(mode, &client)?;
                 let upstream = listener.accept()?;
-                let mut sent = Stream::new(1);
-                let _ = sent.take(early);
-                client.send_stream(&mut sent, LENGTH - early as u64)?;
-                client.finish()?;
-                upstream.expect(&mut Stream::new(1), LENGTH)?;
-                upstream.expect_end()?;
-                upstream.send_stream(&mut Stream::new(2), LENGTH)?;
-                upstream.finish()?;
-                client.expect(&mut Stream::new(2), LENGTH)?;
-                client.expect_end()?;
+                go_on(&client, &upstream, early as u64, LENGTH)?;
             }
             for record in stage.finish(relay, 4)? {
                 record.moved(LENGTH, LENGTH)?.ended("client", "end")?;

@@ -7,7 +7,7 @@ use relay_tests::{
     matrix::Stage,
     netns::Place,
     payload::Stream,
-    peer::{Address, Listener, Peer},
+    peer::{Address, Listener, Peer, go_on},
     peers::{self, Service, open_folder},
     relay::{Launch, Relay},
     topology::Wire,
@@ -30,20 +30,6 @@ fn trusting(launch: Launch) -> Launch {
     launch.with(["--accept-proxy", "--proxy-from", "127.0.0.0/8"])
 }
 
-/// The rest of a connection on which `early` bytes of the client's stream are under way.
-fn go_on(client: &Peer, upstream: &Peer, early: u64) -> Result<()> {
-    let mut sent = Stream::new(1);
-    let _ = sent.take(usize::try_from(early)?);
-    client.send_stream(&mut sent, LENGTH - early)?;
-    client.finish()?;
-    upstream.expect(&mut Stream::new(1), LENGTH)?;
-    upstream.expect_end()?;
-    upstream.send_stream(&mut Stream::new(2), LENGTH)?;
-    upstream.finish()?;
-    client.expect(&mut Stream::new(2), LENGTH)?;
-    client.expect_end()
-}
-
 fn all_from_the_source(stage: &Stage, relay: Relay, connections: usize) -> Result<()> {
     for record in stage.finish(relay, connections)? {
         ensure!(record.client == SOURCE, "{record:?}");
@@ -63,13 +49,13 @@ fn headers_are_read_and_nothing_behind_them() -> Result<()> {
                 let mut said = header.to_vec();
                 said.extend(Stream::new(1).take(early));
                 client.send(&said)?;
-                go_on(&client, &listener.accept()?, early as u64)?;
+                go_on(&client, &listener.accept()?, early as u64, LENGTH)?;
             }
             let client = stage.connect(&relay)?;
             for byte in header {
                 client.send(&[*byte])?;
             }
-            go_on(&client, &listener.accept()?, 0)?;
+            go_on(&client, &listener.accept()?, 0, LENGTH)?;
         }
         all_from_the_source(stage, relay, 10)
     })
@@ -179,7 +165,7 @@ fn the_upstream_is_told_who_connects() -> Result<()> {
         );
         let said = header(&upstream)?;
         ensure!(said == expected, "{said}");
-        go_on(&client, &upstream, 0)?;
+        go_on(&client, &upstream, 0, LENGTH)?;
         let record = stage.finish(relay, 1)?.remove(0);
         record.moved(LENGTH, LENGTH).map(drop)
     })
@@ -198,7 +184,7 @@ fn what_is_accepted_is_what_is_sent() -> Result<()> {
                 client.send(header)?;
                 let upstream = listener.accept()?;
                 ensure!(upstream.receive(expected.len())? == expected);
-                go_on(&client, &upstream, 0)?;
+                go_on(&client, &upstream, 0, LENGTH)?;
             }
             all_from_the_source(stage, relay, 2)?;
         }
