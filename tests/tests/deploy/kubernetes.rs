@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::{
-    apps::v1::Deployment,
+    apps::v1::{DaemonSet, Deployment},
     core::v1::{ConfigMap, Pod, Service},
 };
 use relay_tests::relay::Launch;
@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 /// Every object of every manifest, and the file that it is in.
-fn objects() -> Result<Vec<(PathBuf, Value)>> {
+pub(crate) fn objects() -> Result<Vec<(PathBuf, Value)>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes");
     let mut objects = Vec::new();
     for file in fs::read_dir(folder)? {
@@ -42,6 +42,7 @@ fn the_manifests_are_what_the_api_takes() -> Result<()> {
     for (path, object) in objects()? {
         let checked = match object["kind"].as_str() {
             Some("ConfigMap") => is_a::<ConfigMap>(&object),
+            Some("DaemonSet") => is_a::<DaemonSet>(&object),
             Some("Deployment") => is_a::<Deployment>(&object),
             Some("Pod") => is_a::<Pod>(&object),
             Some("Service") => is_a::<Service>(&object),
@@ -92,6 +93,6 @@ fn the_settings_in_the_manifests_are_in_order() -> Result<()> {
         );
         checked += 1;
     }
-    ensure!(checked == 2);
+    ensure!(checked == 3);
     Ok(())
 }

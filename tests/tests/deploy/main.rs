@@ -3,5 +3,6 @@
 mod image;
 mod kubernetes;
 mod privileges;
+mod sidecar;
 mod systemd;
 mod unit;
