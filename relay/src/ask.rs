@@ -10,11 +10,11 @@ use crate::{cli::Ask, desk::Desk, status, top};
 /// Asks, and prints the answer.
 pub(crate) async fn run(ask: Ask) -> Result<()> {
     match ask {
-        Ask::Status { json, at } => print(&status::run(&Desk(at.admin), json).await?),
-        Ask::Top { interval, at } => top::run(Desk(at.admin), interval.0).await,
-        Ask::Reload { at } => print(&Desk(at.admin).tell(Method::POST, "/reload", "").await?),
+        Ask::Status { json, at } => print(&status::run(&Desk(at.address()), json).await?),
+        Ask::Top { interval, at } => top::run(Desk(at.address()), interval.0).await,
+        Ask::Reload { at } => print(&Desk(at.address()).tell(Method::POST, "/reload", "").await?),
         Ask::LogLevel { level, at } => {
-            let desk = Desk(at.admin);
+            let desk = Desk(at.address());
             print(&desk.tell(Method::PUT, "/log-level", &level.name()).await?)
         }
     }

@@ -1,8 +1,8 @@
 //! The admin listener of a running relay, as its commands see it.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request,
@@ -51,18 +51,22 @@ impl Desk {
 
     async fn exchange(&self, method: Method, path: &str, body: &str) -> Result<String> {
         let Self(address) = self;
-        let unreachable = || {
-            format!(
-                "--admin {address}: cannot connect; is relay running with --admin {address}, and may this user connect there?"
-            )
+        let unreachable = |error: io::Error| {
+            let advice = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "it is for root and the user that relay was started as".to_owned()
+                }
+                _ => format!("is relay running with --admin {address}?"),
+            };
+            anyhow!("--admin {address}: cannot connect: {error}; {advice}")
         };
         match address {
             Address::Unix(at) => {
-                let stream = UnixStream::connect(at).await.with_context(unreachable)?;
+                let stream = UnixStream::connect(at).await.map_err(unreachable)?;
                 self.converse(stream, method, path, body).await
             }
             Address::Ip(at) => {
-                let stream = TcpStream::connect(at).await.with_context(unreachable)?;
+                let stream = TcpStream::connect(at).await.map_err(unreachable)?;
                 self.converse(stream, method, path, body).await
             }
             Address::Original => {
@@ -70,7 +74,7 @@ impl Desk {
             }
             Address::Name(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
-                self.converse(stream.with_context(unreachable)?, method, path, body)
+                self.converse(stream.map_err(unreachable)?, method, path, body)
                     .await
             }
         }

@@ -84,6 +84,7 @@ fn fault(address: &impl fmt::Display, errno: Errno) -> BindError {
     let name = address.to_string();
     let unix = name.starts_with("unix:");
     let advice = match (errno, unix) {
+        (Errno::ADDRINUSE, true) => "a process listens there; choose another path or stop it",
         (Errno::ADDRINUSE, _) => "choose another port or stop what uses it",
         (Errno::PERM, _) => "transparent needs CAP_NET_ADMIN",
         (Errno::ACCESS, true) => "check the permissions of its directory",

@@ -1,5 +1,7 @@
 //! The commands that ask a relay that runs.
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 use relay::plan::Address;
 
@@ -41,7 +43,21 @@ pub(crate) enum Ask {
 /// Which relay to ask.
 #[derive(Args, Debug)]
 pub(crate) struct At {
-    /// Its admin listener, as its own --admin has it.
-    #[arg(long, value_name = "ADDR", default_value = "unix:/run/relay.sock")]
-    pub(crate) admin: Address,
+    /// Its admin listener, as its own --admin has it. By default unix:/run/relay.sock, and unix:/run/relay/admin.sock where only
+    /// that is there: a place that the systemd unit can have.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<Address>,
+}
+
+/// Where an admin listener is looked for, in this order.
+const USUAL: [&str; 2] = ["/run/relay.sock", "/run/relay/admin.sock"];
+
+impl At {
+    /// The address to ask.
+    pub(crate) fn address(self) -> Address {
+        self.admin.unwrap_or_else(|| {
+            let mut there = USUAL.iter().filter(|path| Path::new(path).exists());
+            Address::Unix(there.next().unwrap_or(&USUAL[0]).into())
+        })
+    }
 }

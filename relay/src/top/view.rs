@@ -21,22 +21,25 @@ const ROUTES: usize = 8;
 /// Rows of upstreams that are shown at most, those that take no clients first.
 const UPSTREAMS: usize = 8;
 
+/// Lines of the heading, and those that connections have at least.
+const HEADING: u16 = 2;
+const CONNECTIONS: u16 = 3;
+
 /// Where there is less than this, upstreams that are up give their rows to connections.
 const TALL: u16 = 36;
 
 /// Draws all of it. With a fault, what is shown is old.
 pub(super) fn draw(frame: &mut Frame<'_>, status: &Status, lines: &Lines, fault: Option<&str>) {
-    let rows = |count: usize| Constraint::Length(u16::try_from(count + 2).unwrap_or(u16::MAX));
-    let reached = reached(status, frame.area().height);
+    let height = frame.area().height;
+    let reached = reached(status, height);
+    let routed = status.routes.len().min(ROUTES);
+    let [third, second, first] = room(height, [reached.len(), routed, status.engines.len()]);
     let areas = Layout::vertical([
-        Constraint::Length(2),
-        rows(status.engines.len()),
-        rows(status.routes.len().min(ROUTES)),
-        match reached.len() {
-            0 => Constraint::Length(0),
-            count => rows(count),
-        },
-        Constraint::Min(2),
+        Constraint::Length(HEADING),
+        Constraint::Length(first),
+        Constraint::Length(second),
+        Constraint::Length(third),
+        Constraint::Min(CONNECTIONS),
         Constraint::Length(1),
     ]);
     let [top, first, second, third, fourth, bottom] = areas.areas(frame.area());
@@ -50,6 +53,50 @@ pub(super) fn draw(frame: &mut Frame<'_>, status: &Status, lines: &Lines, fault:
         Some(fault) => Line::from(format!("old, trying on: {fault}")).red(),
     };
     frame.render_widget(foot, bottom);
+}
+
+/// Lines for tables with so many rows, their headers and a gap included: each has what the ones before it leave, or none.
+fn room(height: u16, rows: [usize; 3]) -> [u16; 3] {
+    let mut left = height.saturating_sub(HEADING + CONNECTIONS + 1);
+    rows.map(|rows| {
+        let wanted = match rows {
+            0 => 0,
+            rows => u16::try_from(rows + 2).unwrap_or(u16::MAX),
+        };
+        let given = match left < 3 {
+            true => 0,
+            false => wanted.min(left),
+        };
+        left -= given;
+        given
+    })
+}
+
+/// A column: its name, its width, and the narrowest screen that has room for it.
+struct Column(&'static str, Constraint, u16);
+
+/// Screens narrower than this show what cannot be done without.
+const NARROW: u16 = 70;
+
+/// So wide that nothing has to be left out.
+const WIDE: u16 = 110;
+
+fn table<const N: usize>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    columns: [Column; N],
+    rows: impl Iterator<Item = (Style, [String; N])>,
+) {
+    let shown = columns.map(|Column(name, width, least)| (area.width >= least, name, width));
+    let names = shown.iter().filter(|(shown, ..)| *shown);
+    let widths = Vec::from_iter(names.clone().map(|(_, _, width)| *width));
+    let head = Row::new(names.map(|(_, name, _)| *name)).style(Style::new().reversed());
+    let rows = rows.take(usize::from(area.height)).map(|(style, cells)| {
+        let cells = cells.into_iter().zip(&shown);
+        let cells = cells.filter_map(|(cell, (shown, ..))| shown.then_some(cell));
+        Row::new(cells).style(style)
+    });
+    frame.render_widget(Table::new(rows, widths).header(head), area);
 }
 
 fn engines(frame: &mut Frame<'_>, area: Rect, status: &Status, lines: &Lines) {
@@ -68,11 +115,17 @@ fn engines(frame: &mut Frame<'_>, area: Rect, status: &Status, lines: &Lines) {
             bytes(down),
             per_second(rate),
         ];
-        Row::new(cells)
+        (Style::new(), cells)
     });
-    let head = ["ENGINE", "", "ACTIVE", "UP", "DOWN", "RATE"];
-    let widths = [9, 12, 8, 11, 11, 13].map(Constraint::Length);
-    frame.render_widget(Table::new(rows, widths).header(header(head)), area);
+    let columns = [
+        Column("ENGINE", Constraint::Length(9), 0),
+        Column("", Constraint::Length(12), NARROW),
+        Column("ACTIVE", Constraint::Length(8), 0),
+        Column("UP", Constraint::Length(11), NARROW),
+        Column("DOWN", Constraint::Length(11), NARROW),
+        Column("RATE", Constraint::Length(13), 0),
+    ];
+    table(frame, area, columns, rows);
 }
 
 fn routes(frame: &mut Frame<'_>, area: Rect, status: &Status, lines: &Lines) {
@@ -87,27 +140,18 @@ fn routes(frame: &mut Frame<'_>, area: Rect, status: &Status, lines: &Lines) {
             route.connect_failures.to_string(),
             per_second(rate),
         ];
-        Row::new(cells)
+        (Style::new(), cells)
     });
-    let head = [
-        "ROUTE",
-        "LISTENS ON",
-        "TO",
-        "ACTIVE",
-        "OPENED",
-        "FAILED",
-        "RATE",
+    let columns = [
+        Column("ROUTE", Constraint::Fill(2), 0),
+        Column("LISTENS ON", Constraint::Fill(2), WIDE),
+        Column("TO", Constraint::Fill(2), NARROW),
+        Column("ACTIVE", Constraint::Length(8), 0),
+        Column("OPENED", Constraint::Length(10), WIDE),
+        Column("FAILED", Constraint::Length(8), NARROW),
+        Column("RATE", Constraint::Length(13), 0),
     ];
-    let widths = [
-        Constraint::Fill(2),
-        Constraint::Fill(2),
-        Constraint::Fill(2),
-        Constraint::Length(8),
-        Constraint::Length(10),
-        Constraint::Length(8),
-        Constraint::Length(13),
-    ];
-    frame.render_widget(Table::new(rows, widths).header(header(head)), area);
+    table(frame, area, columns, rows);
 }
 
 /// The upstreams that are worth their rows on a screen of this height.
@@ -120,12 +164,15 @@ fn reached(status: &Status, height: u16) -> Vec<Upstream> {
 }
 
 fn upstreams(frame: &mut Frame<'_>, area: Rect, reached: Vec<Upstream>) {
-    if reached.is_empty() {
+    if area.height == 0 {
         return;
     }
     let rows = reached.into_iter().map(|one| {
-        let is_up = one.is_up();
-        let row = Row::new([
+        let style = match one.is_up() {
+            true => Style::new(),
+            false => Style::new().red(),
+        };
+        let cells = [
             one.upstream,
             one.address,
             one.route,
@@ -134,52 +181,42 @@ fn upstreams(frame: &mut Frame<'_>, area: Rect, reached: Vec<Upstream>) {
             one.active.to_string(),
             one.failures.to_string(),
             one.why,
-        ]);
-        match is_up {
-            true => row,
-            false => row.style(Style::new().red()),
-        }
+        ];
+        (style, cells)
     });
-    let head = [
-        "UPSTREAM", "ADDRESS", "ROUTE", "STATE", "FOR", "ACTIVE", "FAILED", "WHY",
+    let columns = [
+        Column("UPSTREAM", Constraint::Fill(2), 0),
+        Column("ADDRESS", Constraint::Fill(2), WIDE),
+        Column("ROUTE", Constraint::Fill(2), WIDE),
+        Column("STATE", Constraint::Length(10), 0),
+        Column("FOR", Constraint::Length(9), NARROW),
+        Column("ACTIVE", Constraint::Length(8), WIDE),
+        Column("FAILED", Constraint::Length(8), WIDE),
+        Column("WHY", Constraint::Fill(4), NARROW),
     ];
-    let widths = [
-        Constraint::Fill(2),
-        Constraint::Fill(2),
-        Constraint::Fill(2),
-        Constraint::Length(10),
-        Constraint::Length(9),
-        Constraint::Length(8),
-        Constraint::Length(8),
-        Constraint::Fill(4),
-    ];
-    frame.render_widget(Table::new(rows, widths).header(header(head)), area);
+    table(frame, area, columns, rows);
 }
 
 fn connections(frame: &mut Frame<'_>, area: Rect, lines: &Lines) {
-    let room = usize::from(area.height);
-    let rows = lines.connections.iter().take(room);
+    let rows = lines.connections.iter();
     let rows = rows.map(|(connection, rate)| row(connection, *rate));
-    let head = [
-        "CLIENT", "UPSTREAM", "ROUTE", "ENGINE", "UP", "DOWN", "BACKLOG", "AGE", "RATE",
+    let columns = [
+        Column("CLIENT", Constraint::Fill(3), 0),
+        Column("UPSTREAM", Constraint::Fill(3), NARROW),
+        Column("ROUTE", Constraint::Fill(2), WIDE),
+        Column("ENGINE", Constraint::Length(8), NARROW),
+        Column("UP", Constraint::Length(10), WIDE),
+        Column("DOWN", Constraint::Length(10), WIDE),
+        Column("BACKLOG", Constraint::Length(10), WIDE),
+        Column("AGE", Constraint::Length(9), NARROW),
+        Column("RATE", Constraint::Length(12), 0),
     ];
-    let widths = [
-        Constraint::Fill(3),
-        Constraint::Fill(3),
-        Constraint::Fill(2),
-        Constraint::Length(8),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(9),
-        Constraint::Length(12),
-    ];
-    frame.render_widget(Table::new(rows, widths).header(header(head)), area);
+    table(frame, area, columns, rows);
 }
 
-fn row(connection: &Connection, rate: u64) -> Row<'static> {
+fn row(connection: &Connection, rate: u64) -> (Style, [String; 9]) {
     let engine = connection.engine.map_or("-", |engine| engine.name());
-    let row = Row::new([
+    let cells = [
         connection.client.clone(),
         connection.upstream.clone().unwrap_or_else(|| "-".into()),
         connection.route.clone(),
@@ -189,17 +226,28 @@ fn row(connection: &Connection, rate: u64) -> Row<'static> {
         bytes(connection.backlog_up + connection.backlog_down),
         age(connection.age_seconds),
         per_second(rate),
-    ]);
-    match rate {
-        0 => row.style(Style::new().dim()),
-        _ => row,
-    }
-}
-
-fn header<const N: usize>(names: [&'static str; N]) -> Row<'static> {
-    Row::new(names).style(Style::new().reversed())
+    ];
+    let style = match rate {
+        0 => Style::new().dim(),
+        _ => Style::new(),
+    };
+    (style, cells)
 }
 
 fn per_second(rate: u64) -> String {
     format!("{}/s", bytes(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_screen_keeps_what_matters_more() {
+        assert_eq!(room(24, [0, 1, 3]), [0, 3, 5]);
+        assert_eq!(room(40, [2, 1, 3]), [4, 3, 5]);
+        assert_eq!(room(12, [1, 1, 3]), [3, 3, 0]);
+        assert_eq!(room(10, [4, 1, 3]), [4, 0, 0]);
+        assert_eq!(room(2, [1, 1, 1]), [0, 0, 0]);
+    }
 }

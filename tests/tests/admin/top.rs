@@ -13,8 +13,8 @@ use anyhow::{Context, Result, ensure};
 use relay_tests::{
     desk::Desk,
     patience,
-    peer::{Address, Listener, Peer},
-    relay::binary,
+    peer::{Address, Listener, Peer, refusing},
+    relay::{Launch, binary},
 };
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -28,8 +28,10 @@ const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
 /// So large that nothing is cut off.
-const ROWS: u16 = 30;
-const COLUMNS: u16 = 160;
+const LARGE: [u16; 2] = [30, 160];
+
+/// Half of what a terminal used to have.
+const SMALL: [u16; 2] = [12, 40];
 
 /// A terminal, and relay in it.
 struct Terminal {
@@ -46,15 +48,15 @@ struct Shown {
 }
 
 impl Terminal {
-    fn top(desk: &Desk) -> Result<Self> {
+    fn top(desk: &Desk, [rows, columns]: [u16; 2]) -> Result<Self> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         grantpt(&master)?;
         unlockpt(&master)?;
         let name = ptsname(&master, Vec::new())?;
         let line = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
         let size = Winsize {
-            ws_row: ROWS,
-            ws_col: COLUMNS,
+            ws_row: rows,
+            ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -72,7 +74,7 @@ impl Terminal {
         let keys = File::from(master);
         let shown = Arc::new(Mutex::new(Shown {
             came: String::new(),
-            screen: vt100::Parser::new(ROWS, COLUMNS, 0),
+            screen: vt100::Parser::new(rows, columns, 0),
         }));
         thread::spawn({
             let (mut screen, shown) = (keys.try_clone()?, shown.clone());
@@ -143,7 +145,7 @@ fn ended_by(end: impl Fn(&mut Terminal) -> Result<()>) -> Result<()> {
     let upstream = to.accept()?;
     client.send(&[7; 3 << 10])?;
     upstream.receive(3 << 10)?;
-    let mut terminal = Terminal::top(&desk)?;
+    let mut terminal = Terminal::top(&desk, LARGE)?;
     terminal.shows(ENTER)?;
     for words in ["serving", "copy", &client.local()?, "3.0 KiB", "q quits"] {
         terminal.shows(words)?;
@@ -174,4 +176,25 @@ fn top_without_a_terminal_says_what_to_use() -> Result<()> {
     Desk::new()?
         .command(&["top"])?
         .failed(1, &["no terminal", "relay status"])
+}
+
+#[test]
+fn top_tells_of_upstreams_that_are_down() -> Result<()> {
+    let (desk, (_socket, gone)) = (Desk::new()?, refusing()?);
+    let launch = Launch::new(["--log-format", "json", "--listen", "127.0.0.1:0"]);
+    let relay = launch
+        .with(["--to", &gone, "--engine", "copy"])
+        .with(["--check-interval", "50ms"])
+        .with(["--admin", &desk.address.to_string()])
+        .start()?;
+    desk.is_ready(200)?;
+    for size in [LARGE, SMALL] {
+        let mut terminal = Terminal::top(&desk, size)?;
+        for words in ["UPSTREAM", "down", "ROUTE", "CLIENT", "q quits"] {
+            terminal.shows(words)?;
+        }
+        terminal.keys.write_all(b"q")?;
+        terminal.ends()?;
+    }
+    relay.finish(0).map(drop)
 }
