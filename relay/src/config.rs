@@ -230,6 +230,8 @@ mod tests {
             ("0.0.0.0 53/udp db 53", "1:9: relay forwards TCP only"),
             ("0.0.0.0 80 db 80 [timeout=5]", "1:18: "),
             ("allow 10.*", "1:1: "),
+            ("unix 80 db 80", "1:1: `unix` is not a host"),
+            ("0.0.0.0 80 unix:a 80", "1:12: `unix:a` is not a host"),
             ("", "1:1: no route"),
         ] {
             let fault = read(Form::Rinetd, text).unwrap_err();

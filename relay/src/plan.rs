@@ -91,6 +91,12 @@ impl Plan {
     }
 }
 
+/// A port in digits; Rust would take a sign, too.
+pub(crate) fn port(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
 /// What the routes so far have taken, each for itself.
 #[derive(Default)]
 struct Taken<'a> {

@@ -2,6 +2,7 @@
 
 mod build_ebpf;
 mod check;
+mod fuzz;
 mod host;
 mod load;
 mod measure;
@@ -26,6 +27,7 @@ enum Command {
     /// Check the rules of this tree: import directions, crates in their files, an opening sentence per file.
     Check,
     Test(test::Args),
+    Fuzz(fuzz::Args),
     Run(run::Args),
     Measure(measure::Args),
 }
@@ -44,6 +46,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::BuildEbpf(args) => build_ebpf::run(&args),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Measure(args) => measure::run(&args),
     }

@@ -73,7 +73,13 @@ fn address(host: &Word<'_>, port: &Word<'_>) -> Result<Address, (Range<usize>, S
         Ok(host) => format!("[{host}]:{number}"),
         Err(_) => format!("{host}:{number}"),
     };
-    joined
-        .parse()
-        .map_err(|error| (at.clone(), format!("{error}")))
+    match joined.parse() {
+        Ok(address @ (Address::Ip(_) | Address::Name(..))) => Ok(address),
+        // A host called unix: with its port it would be a path.
+        Ok(Address::Unix(_) | Address::Original) => {
+            let what = format!("`{host}` is not a host: write an address or a name");
+            Err((at.clone(), what))
+        }
+        Err(error) => Err((at.clone(), format!("{error}"))),
+    }
 }

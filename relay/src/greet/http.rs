@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::Refusal;
 use crate::{
     close::{How, Outcome},
-    plan::Address,
+    plan::{self, Address},
 };
 
 /// What a head may take.
@@ -46,7 +46,7 @@ pub(super) fn head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
 
 fn authority(text: &str) -> Result<Address, Refusal> {
     let (host, port) = text.rsplit_once(':').ok_or(Refusal::Malformed)?;
-    let port = port.parse().map_err(|_| Refusal::Malformed)?;
+    let port = plan::port(port).ok_or(Refusal::Malformed)?;
     let bare = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));

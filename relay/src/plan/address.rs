@@ -61,8 +61,12 @@ impl FromStr for Address {
         if host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
             return Err(AddressError::BadHost);
         }
-        let port = port.parse().map_err(|_| AddressError::BadPort)?;
-        Ok(Self::Name(host.to_owned(), port))
+        let port = super::port(port).ok_or(AddressError::BadPort)?;
+        Ok(match host.parse() {
+            // The number has more zeros in front than std allows for.
+            Ok(ip) => Self::Ip(SocketAddr::new(ip, port)),
+            Err(_) => Self::Name(host.to_owned(), port),
+        })
     }
 }
 
@@ -138,6 +142,12 @@ mod tests {
     }
 
     #[test]
+    fn a_number_with_zeros_in_front_is_no_name() {
+        let plain = "127.0.0.1:80".parse::<Address>();
+        assert_eq!("127.0.0.1:000080".parse(), plain);
+    }
+
+    #[test]
     fn bad_addresses_name_their_fault() {
         let faults = [
             ("80", AddressError::NoPort),
@@ -145,6 +155,8 @@ mod tests {
             ("*:80", AddressError::NoHost),
             ("a:65536", AddressError::BadPort),
             ("a:", AddressError::BadPort),
+            ("a:+2", AddressError::BadPort),
+            ("0.0.0.8:+2", AddressError::BadPort),
             ("a b:80", AddressError::BadHost),
             ("[::g]:80", AddressError::BadV6),
             ("::1:80", AddressError::BareV6),

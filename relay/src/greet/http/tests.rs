@@ -32,7 +32,15 @@ fn places_are_read_strictly() {
         of("192.0.2.1:80"),
         Some(Ok("192.0.2.1:80".parse().unwrap()))
     );
-    for bad in ["example.com", "http://a/", "a:b", ":80", "a_b/:80", "/"] {
+    for bad in [
+        "example.com",
+        "http://a/",
+        "a:b",
+        "a:+80",
+        ":80",
+        "a_b/:80",
+        "/",
+    ] {
         assert_eq!(of(bad), Some(Err(Refusal::Malformed)), "{bad}");
     }
     assert_eq!(to("GET http://example.com/ HTTP/1.1\r\n\r\n"), None);
