@@ -1,5 +1,6 @@
 //! The commands for working on relay; each is a file of its own.
 
+mod bench;
 mod build_ebpf;
 mod check;
 mod fuzz;
@@ -30,6 +31,7 @@ enum Command {
     Fuzz(fuzz::Args),
     Run(run::Args),
     Measure(measure::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,5 +51,6 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Measure(args) => measure::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

@@ -1,10 +1,14 @@
 //! What `run` and `measure` share: seeded bytes, an upstream, clients, a relay process, and what the kernel counts.
 
 pub(crate) mod bulk;
+pub(crate) mod flow;
 pub(crate) mod forwarder;
+pub(crate) mod once;
+pub(crate) mod open;
 pub(crate) mod pingpong;
 pub(crate) mod proc;
 pub(crate) mod stream;
+pub(crate) mod talk;
 pub(crate) mod upstream;
 
 use std::time::Duration;

@@ -47,6 +47,32 @@ pub(crate) fn resident(process: Pid) -> Result<u64> {
     Ok(field(&status, "VmRSS:").context("no VmRSS")? * 1024)
 }
 
+/// How often the threads of `process` were switched away from, of their own will or not.
+pub(crate) fn switches(process: u32) -> Result<u64> {
+    let tasks = format!("/proc/{process}/task");
+    let mut switches = 0;
+    for task in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        for name in ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"] {
+            switches += field(&status, name).context("no context switches")?;
+        }
+    }
+    Ok(switches)
+}
+
+/// Memory of `process` in bytes, where a page that others have too counts by its share; proc_pid_smaps(5).
+pub(crate) fn proportional(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let told = fs::read_to_string(&path).context(path)?;
+    Ok(field(&told, "Pss:").context("no Pss")? * 1024)
+}
+
+/// How many descriptors `process` has.
+pub(crate) fn descriptors(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/fd");
+    Ok(fs::read_dir(&path).context(path)?.count() as u64)
+}
+
 /// Memory in use by slabs and by whole pages that the kernel allocated for itself, in bytes.
 ///
 /// Everything free, mapped or cached is left out; what remains is mostly socket buffers and their like.

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{PATIENCE, bulk, pingpong};
+use super::{PATIENCE, bulk, flow, once, pingpong, talk};
 
 /// What a client asks for: a kind, a number, and the seed of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,14 @@ pub(crate) enum Ask {
     Bulk { bytes: u64, seed: u64 },
     /// Answer this many messages.
     PingPong { rounds: u64, seed: u64 },
+    /// Answer messages of so many bytes, each with as many, until there are no more.
+    Talk { size: u64, seed: u64 },
+    /// Take all there is until the end, and answer how many bytes it was.
+    Sink { seed: u64 },
+    /// Send for so long, and then the end.
+    Pour { millis: u64, seed: u64 },
+    /// Answer one short message.
+    Once,
     /// Read and say nothing.
     Idle,
     /// Read nothing for so long, then take all there is, and answer how many bytes it was.
@@ -33,6 +41,10 @@ impl Ask {
         let (kind, number, seed) = match self {
             Self::Bulk { bytes, seed } => (b'b', bytes, seed),
             Self::PingPong { rounds, seed } => (b'p', rounds, seed),
+            Self::Talk { size, seed } => (b't', size, seed),
+            Self::Sink { seed } => (b'k', 0, seed),
+            Self::Pour { millis, seed } => (b'o', millis, seed),
+            Self::Once => (b'1', 0, 0),
             Self::Idle => (b'i', 0, 0),
             Self::Stall { millis } => (b's', millis, 0),
         };
@@ -62,15 +74,25 @@ impl Ask {
                 seed,
             }),
             b's' => Some(Self::Stall { millis: number }),
+            b't' => Some(Self::Talk { size: number, seed }),
+            b'1' => Some(Self::Once),
+            b'k' => Some(Self::Sink { seed }),
+            b'o' => Some(Self::Pour {
+                millis: number,
+                seed,
+            }),
             _ => Some(Self::Idle),
         })
     }
 }
 
+/// What went wrong, and whose connection it was.
+type Faults = Mutex<Vec<(Option<IpAddr>, String)>>;
+
 /// Listens until it is dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
-    faults: Arc<Mutex<Vec<String>>>,
+    faults: Arc<Faults>,
     listener: TcpListener,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -82,7 +104,7 @@ impl Upstream {
             TcpListener::bind(address).with_context(|| format!("listen on {address}"))?;
         // The backlog of the standard library is 128: a flood of connects would wait for retransmissions.
         rustix::net::listen(&listener, 4096)?;
-        let faults = Arc::<Mutex<Vec<String>>>::default();
+        let faults = Arc::<Faults>::default();
         let clients = listener.try_clone()?;
         Ok(Self {
             address: listener.local_addr()?,
@@ -97,8 +119,14 @@ impl Upstream {
 
     /// What went wrong so far, which empties the list.
     pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults_of(|_| true)
+    }
+
+    /// The same, of clients at addresses for which `ours` holds; those of others stay.
+    pub(crate) fn faults_of(&self, ours: impl Fn(Option<IpAddr>) -> bool) -> Vec<String> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *faults)
+        let taken = faults.extract_if(.., |(client, _)| ours(*client));
+        taken.map(|(_, fault)| fault).collect()
     }
 }
 
@@ -112,45 +140,55 @@ impl Drop for Upstream {
     }
 }
 
-fn accept(listener: &TcpListener, faults: &Arc<Mutex<Vec<String>>>) {
+fn accept(listener: &TcpListener, faults: &Arc<Faults>) {
     // Idle connections are only held: 10,000 threads would be what is measured.
     let mut idle = Vec::new();
     for client in listener.incoming() {
         match client {
-            Ok(client) => match sort(client, faults) {
-                Ok(held) => idle.extend(held),
-                Err(fault) => note(faults, &fault),
-            },
+            Ok(client) => {
+                let from = address(&client);
+                match sort(client, faults) {
+                    Ok(held) => idle.extend(held),
+                    Err(fault) => note(faults, from, &fault),
+                }
+            }
             // EINVAL is the answer of a listener that was shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
             Err(error) => {
-                note(faults, &error.into());
+                note(faults, None, &error.into());
                 thread::sleep(Duration::from_millis(10));
             }
         }
     }
 }
 
-fn note(faults: &Mutex<Vec<String>>, fault: &anyhow::Error) {
+fn note(faults: &Faults, client: Option<IpAddr>, fault: &anyhow::Error) {
     let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
-    faults.push(format!("upstream: {fault:#}"));
+    faults.push((client, format!("upstream: {fault:#}")));
+}
+
+fn address(client: &TcpStream) -> Option<IpAddr> {
+    client.peer_addr().ok().map(|address| address.ip())
 }
 
 /// Serves `client` on a thread, or gives it back to be held.
-fn sort(mut client: TcpStream, faults: &Arc<Mutex<Vec<String>>>) -> Result<Option<TcpStream>> {
+fn sort(mut client: TcpStream, faults: &Arc<Faults>) -> Result<Option<TcpStream>> {
     client.set_nodelay(true)?;
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let Some(ask) = Ask::read(&mut client)? else {
         return Ok(None);
     };
-    if ask == Ask::Idle {
-        return Ok(Some(client));
+    match ask {
+        Ask::Idle => return Ok(Some(client)),
+        // The request is there already: a thread would cost more than the answer.
+        Ask::Once => return once::answer(&mut client).map(|()| None),
+        _ => (),
     }
-    let faults = faults.clone();
+    let (faults, from) = (faults.clone(), address(&client));
     thread::spawn(move || {
         if let Err(fault) = serve(&mut client, ask) {
-            note(&faults, &fault);
+            note(&faults, from, &fault);
         }
     });
     Ok(None)
@@ -168,7 +206,10 @@ fn serve(client: &mut TcpStream, ask: Ask) -> Result<()> {
             let taken = io::copy(client, &mut io::sink()).context("after the stall")?;
             client.write_all(&taken.to_le_bytes())?;
         }
-        Ask::Idle => return Ok(()),
+        Ask::Talk { size, seed } => talk::answer(client, usize::try_from(size)?, seed)?,
+        Ask::Sink { seed } => flow::sink(client, seed)?,
+        Ask::Pour { millis, seed } => flow::pour(client, Duration::from_millis(millis), seed)?,
+        Ask::Idle | Ask::Once => return Ok(()),
     }
     client.shutdown(Shutdown::Write).context("shutdown")
 }

@@ -1,0 +1,206 @@
+//! The bench itself: what it starts is gone afterwards, and who dies is reported while the rest go on.
+
+use std::{
+    env, fs,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use relay_tests::{
+    needs::{self, Need},
+    patience,
+    relay::binary,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const NEEDS: [Need; 3] = [Need::Root, Need::Namespaces, Need::Program("socat")];
+
+/// A bench of socat, relay by splice and the kernel's routing.
+struct Bench {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn start(rounds: u32) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let mut command = Command::new(xtask()?);
+        command.args(["bench", "pingpong-64x1", "--time", "100"]);
+        command.args(["--rounds", &rounds.to_string()]);
+        command.args([
+            "--only",
+            "direct",
+            "--only",
+            "socat",
+            "--only",
+            "relay splice",
+        ]);
+        command.arg("--relay").arg(binary()?);
+        command.arg("--json").arg(directory.path().join("json"));
+        command.arg("--html").arg(directory.path().join("html"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        // What it hears is meant for it alone.
+        command.process_group(0);
+        let child = command.spawn().context("xtask")?;
+        Ok(Self { child, directory })
+    }
+
+    /// The control groups of its contestants.
+    fn groups(&self) -> Vec<PathBuf> {
+        let mark = format!("relay-bench-{}-", self.child.id());
+        let mut found = Vec::new();
+        let mut places = vec![PathBuf::from("/sys/fs/cgroup")];
+        let mounted = fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
+        places.extend(mounted.flatten().map(|entry| entry.path()));
+        for place in places {
+            let entries = fs::read_dir(place).into_iter().flatten().flatten();
+            let of_bench = |path: &PathBuf| {
+                let name = path
+                    .file_name()
+                    .map(|name| name.to_string_lossy().into_owned());
+                name.is_some_and(|name| name.starts_with(&mark))
+            };
+            found.extend(entries.map(|entry| entry.path()).filter(of_bench));
+        }
+        found
+    }
+
+    /// The processes of a contestant, once there are any.
+    fn processes(&self, contestant: &str) -> Result<Vec<Pid>> {
+        patience::until("a contestant", || {
+            let groups = self.groups();
+            let group = groups
+                .iter()
+                .find(|path| path.to_string_lossy().ends_with(contestant));
+            let listed = group.and_then(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
+            let listed = listed.unwrap_or_default();
+            let numbers = listed
+                .lines()
+                .filter_map(|line| Pid::from_raw(line.parse().ok()?));
+            let numbers = Vec::from_iter(numbers);
+            // Its first process holds the namespace of the others.
+            Ok((numbers.len() > 1).then_some(numbers))
+        })
+    }
+
+    fn wait(&mut self) -> Result<i32> {
+        let status = patience::until("the bench to end", || Ok(self.child.try_wait()?))?;
+        status.code().context("killed")
+    }
+
+    fn results(&self) -> Result<Value> {
+        let text = fs::read_to_string(self.directory.path().join("json"))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Both fail where it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn xtask() -> Result<PathBuf> {
+    let beside = || Ok::<_, anyhow::Error>(binary()?.with_file_name("xtask"));
+    let path = env::var_os("XTASK_BIN").map(PathBuf::from);
+    let path = path.map_or_else(beside, Ok)?;
+    ensure!(
+        path.is_file(),
+        "there is no xtask at {}: run `cargo xtask test`",
+        path.display()
+    );
+    Ok(path)
+}
+
+fn row<'a>(results: &'a Value, contestant: &str) -> Result<&'a Value> {
+    let rows = results["tables"][0]["rows"].as_array().context("no rows")?;
+    let found = rows.iter().find(|row| row["contestant"] == contestant);
+    found.with_context(|| format!("no row of {contestant}: {results}"))
+}
+
+fn rounds(row: &Value) -> usize {
+    let rounds = row["rounds"].as_array();
+    rounds.map_or(0, |rounds| {
+        rounds.iter().filter(|round| !round.is_null()).count()
+    })
+}
+
+fn gone(process: Pid) -> bool {
+    !Path::new(&format!("/proc/{}", process.as_raw_pid())).exists()
+}
+
+#[test]
+fn rounds_are_counted_and_nothing_is_left_behind() -> Result<()> {
+    if !needs::met("rounds_are_counted_and_nothing_is_left_behind", &NEEDS)? {
+        return Ok(());
+    }
+    let mut bench = Bench::start(2)?;
+    ensure!(bench.wait()? == 0, "the bench failed");
+    let results = bench.results()?;
+    for contestant in ["direct", "socat", "relay splice"] {
+        let row = row(&results, contestant)?;
+        ensure!(rounds(row) == 2 && row["fault"].is_null(), "{row}");
+        let rate = row["rounds"][0][0].as_f64().context("no rate")?;
+        ensure!(rate > 1.0, "{row}");
+    }
+    ensure!(
+        row(&results, "relay splice")?["moved_by"] == "splice",
+        "{results}"
+    );
+    ensure!(bench.groups().is_empty(), "{:?} are left", bench.groups());
+    let page = fs::read_to_string(bench.directory.path().join("html"))?;
+    for word in ["relay splice", "socat", "pingpong-64x1", "<svg"] {
+        ensure!(page.contains(word), "no {word} in the report");
+    }
+    ensure!(
+        !page.contains("<script") && !page.contains("src="),
+        "not one file"
+    );
+    Ok(())
+}
+
+#[test]
+fn who_dies_is_reported_and_the_rest_go_on() -> Result<()> {
+    if !needs::met("who_dies_is_reported_and_the_rest_go_on", &NEEDS)? {
+        return Ok(());
+    }
+    let mut bench = Bench::start(12)?;
+    // Past its start, of which a failure is told, too.
+    bench.processes("relay-splice")?;
+    for process in bench.processes("socat")? {
+        // One may be gone with another.
+        let _ = kill_process(process, Signal::KILL);
+    }
+    ensure!(bench.wait()? == 0, "the bench failed");
+    let results = bench.results()?;
+    let socat = row(&results, "socat")?;
+    let fault = socat["fault"].as_str().context("no fault of socat")?;
+    ensure!(fault.contains("ended") && rounds(socat) < 12, "{socat}");
+    for contestant in ["direct", "relay splice"] {
+        ensure!(rounds(row(&results, contestant)?) == 12, "{results}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interrupt_keeps_what_is_done_and_leaves_nothing() -> Result<()> {
+    if !needs::met("an_interrupt_keeps_what_is_done_and_leaves_nothing", &NEEDS)? {
+        return Ok(());
+    }
+    let mut bench = Bench::start(10_000)?;
+    let processes = bench.processes("relay-splice")?;
+    bench.processes("socat")?;
+    kill_process(Pid::from_child(&bench.child), Signal::INT)?;
+    ensure!(bench.wait()? == 130, "no code of an interrupt");
+    ensure!(bench.groups().is_empty(), "{:?} are left", bench.groups());
+    patience::until_true("its processes to end", || {
+        Ok(processes.iter().all(|one| gone(*one)))
+    })?;
+    row(&bench.results()?, "relay splice")?;
+    Ok(())
+}

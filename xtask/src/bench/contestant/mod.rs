@@ -1,0 +1,211 @@
+//! Who takes part: how each is found and started. Each has two threads or processes a machine of two CPUs, nodelay, pipes of
+//! 1 MiB where it splices and buffers of 64 KiB where it copies, where that can be set.
+
+mod haproxy;
+mod nginx;
+mod program;
+pub(super) mod proof;
+mod relay;
+mod rivals;
+mod socat;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Result;
+
+pub(super) use self::program::{Program, find};
+use crate::run;
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The kernel routes; there is no forwarder.
+    Routed,
+    /// relay's engine of this name, as its record says; any for auto.
+    Engine(&'static str),
+    /// splice(2).
+    Splice,
+    /// Into the process and out again.
+    Copy,
+}
+
+/// What a contestant is started with.
+pub(super) struct Site<'a> {
+    /// The program.
+    pub(super) program: &'a Path,
+    pub(super) listen: SocketAddr,
+    pub(super) to: SocketAddr,
+    /// For its configuration.
+    pub(super) directory: &'a Path,
+    pub(super) threads: usize,
+}
+
+/// Makes the command line, and writes the configuration.
+type Start = fn(&Site<'_>) -> Result<Command>;
+
+/// One of those who are compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contestant {
+    pub(super) name: &'static str,
+    pub(super) way: Way,
+    /// The program, and Debian's package where there is one.
+    source: Source,
+    /// What makes it say its version.
+    version: &'static [&'static str],
+    start: Start,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// Nothing to start.
+    None,
+    /// Built from this tree.
+    Relay,
+    /// Built from tests/benches/rivals, or the Go program beside it.
+    Rival(&'static str),
+    /// Of Debian: the program, its package, and a file of another package that it needs.
+    Debian {
+        program: &'static str,
+        package: &'static str,
+        needs: Option<(&'static str, &'static str)>,
+    },
+}
+
+/// All of them, in the order in which they are shown.
+pub(super) const ALL: &[Contestant] = &[
+    DIRECT,
+    relay::AUTO,
+    relay::SOCKMAP,
+    relay::SPLICE,
+    relay::COPY,
+    haproxy::SPLICING,
+    haproxy::COPYING,
+    nginx::NGINX,
+    rivals::SPLICE2,
+    rivals::TOKIO,
+    rivals::GO,
+    rivals::REALM,
+    socat::SOCAT,
+];
+
+const DIRECT: Contestant = Contestant {
+    name: "direct",
+    way: Way::Routed,
+    source: Source::None,
+    version: &[],
+    start: |_| Ok(Command::new("true")),
+};
+
+impl Contestant {
+    /// Where its program is, or what is missing.
+    pub(super) fn find(&self, built: &Built) -> Result<PathBuf, String> {
+        match self.source {
+            Source::None => Ok(PathBuf::new()),
+            Source::Relay => Ok(built.relay.clone()),
+            Source::Rival(name) => built.rival(name),
+            Source::Debian {
+                program,
+                package,
+                needs,
+            } => {
+                if let Some((file, of)) = needs
+                    && !Path::new(file).exists()
+                {
+                    return Err(format!("needs Debian's {of} (--install)"));
+                }
+                let found = program::find(program);
+                found.ok_or_else(|| format!("needs Debian's {package} (--install)"))
+            }
+        }
+    }
+
+    /// Debian's packages for it.
+    pub(super) fn packages(&self) -> Vec<&'static str> {
+        match self.source {
+            Source::Debian { package, needs, .. } => {
+                let more = needs.map(|(_, package)| package);
+                [package].into_iter().chain(more).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it says of its version; nothing where it says none.
+    pub(super) fn version(&self, program: &Path) -> Option<String> {
+        if self.version.is_empty() {
+            return None;
+        }
+        let said = Command::new(program).args(self.version).output().ok()?;
+        let text = [said.stdout, said.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text
+            .lines()
+            .find(|line| line.chars().any(|c| c.is_ascii_digit()));
+        line.map(|line| line.trim().to_owned())
+    }
+
+    /// Whether there is no forwarder.
+    pub(super) fn is_routed(&self) -> bool {
+        self.way == Way::Routed
+    }
+
+    /// Whether it is relay.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.way, Way::Engine(_))
+    }
+
+    /// Whether it stands for what people would use instead.
+    pub(super) fn is_peer(&self) -> bool {
+        matches!(self.way, Way::Splice | Way::Copy)
+    }
+
+    pub(super) fn command(&self, site: &Site<'_>) -> Result<Command> {
+        (self.start)(site)
+    }
+}
+
+/// What was built for the bench.
+pub(super) struct Built {
+    relay: PathBuf,
+    /// Where the rivals are, or why there are none.
+    rivals: Result<PathBuf, String>,
+    /// The Go program, or why there is none.
+    go: Result<PathBuf, String>,
+}
+
+impl Built {
+    /// Builds what `contestants` need; relay only where it is not given.
+    pub(super) fn new(contestants: &[Contestant], relay: Option<&Path>) -> Result<Self> {
+        let takes_part =
+            |wanted: fn(&Source) -> bool| contestants.iter().any(|one| wanted(&one.source));
+        let no = || Err("does not take part".to_owned());
+        Ok(Self {
+            relay: match relay {
+                Some(given) => given.to_owned(),
+                None if takes_part(|source| matches!(source, Source::Relay)) => run::build()?,
+                None => PathBuf::new(),
+            },
+            rivals: match takes_part(
+                |source| matches!(source, Source::Rival(name) if *name != "go"),
+            ) {
+                true => rivals::build(),
+                false => no(),
+            },
+            go: match takes_part(|source| matches!(source, Source::Rival("go"))) {
+                true => rivals::build_go(),
+                false => no(),
+            },
+        })
+    }
+
+    fn rival(&self, name: &str) -> Result<PathBuf, String> {
+        match name {
+            "go" => self.go.clone(),
+            _ => self.rivals.clone().map(|directory| directory.join(name)),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Proxies of a few lines around libraries: tokio's copy, tokio-splice2, realm's core, and Go's io.Copy.
+
+use std::{path::PathBuf, process::Command};
+
+use super::{Contestant, Site, Source, Way, program};
+use crate::host;
+
+pub(super) const SPLICE2: Contestant = of("tokio-splice2", "rival-splice2", Way::Splice);
+pub(super) const TOKIO: Contestant = of("tokio copy", "rival-tokio", Way::Copy);
+pub(super) const REALM: Contestant = of("realm", "rival-realm", Way::Splice);
+pub(super) const GO: Contestant = of("go io.Copy", "go", Way::Splice);
+
+const fn of(name: &'static str, program: &'static str, way: Way) -> Contestant {
+    Contestant {
+        name,
+        way,
+        source: Source::Rival(program),
+        version: &["--version"],
+        start: |site| Ok(command(site)),
+    }
+}
+
+fn command(site: &Site<'_>) -> Command {
+    let mut command = Command::new(site.program);
+    command.args([site.listen, site.to].map(|address| address.to_string()));
+    command.env("GOMAXPROCS", site.threads.to_string());
+    command
+}
+
+/// Builds those in Rust, a workspace of their own; gives their directory, or why they cannot take part.
+pub(super) fn build() -> Result<PathBuf, String> {
+    let [source, target] = places()?;
+    let mut command = host::cargo();
+    command.args(["build", "--release", "--locked", "--quiet"]);
+    command
+        .arg("--manifest-path")
+        .arg(source.join("Cargo.toml"));
+    command.arg("--target-dir").arg(&target);
+    host::succeed(&mut command).map_err(|error| format!("{error:#}"))?;
+    Ok(target.join("release"))
+}
+
+/// Builds the one in Go.
+pub(super) fn build_go() -> Result<PathBuf, String> {
+    let [source, target] = places()?;
+    let go = program::find("go").ok_or("needs Go: Debian's golang-go (--install)")?;
+    let output = target.join("rival-go");
+    let mut command = Command::new(go);
+    command.args(["build", "-o"]).arg(&output).arg("rival.go");
+    command.current_dir(source.join("go"));
+    host::succeed(&mut command).map_err(|error| format!("{error:#}"))?;
+    Ok(output)
+}
+
+fn places() -> Result<[PathBuf; 2], String> {
+    let places = host::root().and_then(|root| Ok((root, host::target()?)));
+    let (root, target) = places.map_err(|error| format!("{error:#}"))?;
+    Ok([root.join("tests/benches/rivals"), target.join("rivals")])
+}

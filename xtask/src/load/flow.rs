@@ -1,0 +1,102 @@
+//! Seeded bytes for as long as asked for, one way, on one connection: what a rate is measured with.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    bulk,
+    stream::{CHUNK, Stream, UNCHECKED},
+    upstream::Ask,
+};
+
+/// Bytes, and how long they took from the first write to the last read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) bytes: u64,
+    pub(crate) took: Duration,
+}
+
+impl Moved {
+    /// In gigabits a second.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    pub(crate) fn gigabits(self) -> f64 {
+        self.bytes as f64 * 8.0 / self.took.as_secs_f64().max(1e-9) / 1e9
+    }
+}
+
+/// Sends for `time` to the upstream behind `address`, until all has arrived there.
+pub(crate) fn up(address: SocketAddr, time: Duration, seed: u64, write: usize) -> Result<Moved> {
+    let mut server = bulk::connect(address)?;
+    Ask::Sink { seed }.write(&mut server)?;
+    let begun = Instant::now();
+    let sent = send_for(&mut server, time, seed, write)?;
+    server.shutdown(Shutdown::Write)?;
+    let mut arrived = [0; 8];
+    server
+        .read_exact(&mut arrived)
+        .context("how many bytes arrived")?;
+    let took = begun.elapsed();
+    let bytes = u64::from_le_bytes(arrived);
+    ensure!(bytes == sent, "{sent} bytes sent, {bytes} arrived");
+    Ok(Moved { bytes, took })
+}
+
+/// Has the upstream behind `address` send for `time`, and takes all of it.
+pub(crate) fn down(address: SocketAddr, time: Duration, seed: u64) -> Result<Moved> {
+    let mut server = bulk::connect(address)?;
+    let millis = u64::try_from(time.as_millis())?;
+    let begun = Instant::now();
+    Ask::Pour { millis, seed }.write(&mut server)?;
+    let bytes = take_all(&mut server, !seed)?;
+    Ok(Moved {
+        bytes,
+        took: begun.elapsed(),
+    })
+}
+
+/// The upstream's part of [`up`].
+pub(super) fn sink(client: &mut (impl Read + Write), seed: u64) -> Result<()> {
+    let taken = take_all(client, seed)?;
+    client.write_all(&taken.to_le_bytes()).context("the count")
+}
+
+/// The upstream's part of [`down`].
+pub(super) fn pour(client: &mut impl Write, time: Duration, seed: u64) -> Result<()> {
+    send_for(client, time, !seed, CHUNK).map(drop)
+}
+
+/// Sends in writes of `write` bytes.
+fn send_for(to: &mut impl Write, time: Duration, seed: u64, write: usize) -> Result<u64> {
+    let mut stream = Stream::new(seed);
+    let begun = Instant::now();
+    let mut sent = 0;
+    while begun.elapsed() < time {
+        stream.write(to, write as u64, |_| ()).context("send")?;
+        sent += write as u64;
+    }
+    Ok(sent)
+}
+
+fn take_all(from: &mut impl Read, seed: u64) -> Result<u64> {
+    let mut stream = Stream::new(seed);
+    let checked = seed != UNCHECKED && seed != !UNCHECKED;
+    let mut buffer = vec![0; 4 * CHUNK];
+    let mut taken = 0;
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return Ok(taken),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).with_context(|| format!("after {taken} bytes")),
+        };
+        if checked {
+            stream.expect(&buffer[..read])?;
+        }
+        taken += read as u64;
+    }
+}
