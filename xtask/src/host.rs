@@ -15,14 +15,9 @@ pub(crate) fn root() -> Result<&'static Path> {
         .context("xtask is not inside the workspace")
 }
 
-/// This program.
-pub(crate) fn this() -> Result<PathBuf> {
-    env::current_exe().context("where is this program?")
-}
-
 /// Where cargo builds: this program lies in it, so no flag, variable or config file has to be asked.
 pub(crate) fn target() -> Result<PathBuf> {
-    let program = this()?;
+    let program = env::current_exe().context("where is this program?")?;
     let target = program.ancestors().nth(2);
     Ok(target
         .context("this program is not in a target directory")?

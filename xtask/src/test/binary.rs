@@ -14,8 +14,6 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use crate::host;
-
 /// Longer than any set of tests takes, and well within what a pipeline allows for all of them.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
@@ -62,7 +60,6 @@ pub(super) struct Ran {
 pub(super) fn run(command: &mut Command, relay: &Path, skips: &Path, soak: bool) -> Result<Ran> {
     command
         .env("RELAY_BIN", relay)
-        .env("XTASK_BIN", host::this()?)
         .env("RELAY_SKIPS", skips)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
