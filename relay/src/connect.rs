@@ -1,6 +1,7 @@
 //! One attempt to connect within a deadline, and waiting for it for as long as the client does.
 
 mod near;
+mod opening;
 
 use std::{
     future::{Future, pending},
@@ -30,7 +31,10 @@ use crate::{
     },
 };
 
-pub use self::near::{Near, Unfit, try_out};
+pub use self::{
+    near::{Near, Unfit, try_out},
+    opening::Opening,
+};
 
 /// How long to wait before asking a Unix listener with a full backlog again; doubled up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -41,7 +45,7 @@ const SCARCE: (Duration, u32) = (Duration::from_millis(50), 40);
 /// Why an attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// The call that failed; any but `connect` is about relay's own end.
+    /// The call that failed; any but `connect` and `send` is about relay's own end.
     pub call: &'static str,
     /// What it said; `ETIMEDOUT` when time was up.
     pub errno: Errno,
@@ -64,7 +68,7 @@ impl Failed {
             Errno::NOMEM,
             Errno::ADDRNOTAVAIL,
         ];
-        self.call != "connect" || lacking.contains(&self.errno)
+        !["connect", "send"].contains(&self.call) || lacking.contains(&self.errno)
     }
 }
 
@@ -100,17 +104,23 @@ pub async fn while_waited_for<T>(
     }
 }
 
-/// One attempt to connect to `at` from `near`, within `limit`.
+/// One attempt to connect to `at` from `near`, within `limit`, and to say `opening` there.
 ///
 /// # Errors
 ///
 /// Gives what connect(2) said, or what kept it from being asked; `ETIMEDOUT` when `limit` is over.
-pub async fn attempt(at: &Peer, near: &Near, limit: Duration) -> Result<Socket, Failed> {
+pub async fn attempt(
+    at: &Peer,
+    near: &Near,
+    opening: &Opening,
+    limit: Duration,
+) -> Result<Socket, Failed> {
     let connecting = async {
         match at {
-            Peer::Ip(at) => tcp(*at, near).await,
+            Peer::Ip(at) => tcp(*at, near, opening).await,
             Peer::Unix(path) => {
                 let fd = unix(path).await?;
+                opening.say(&fd, 0)?;
                 Ok(Socket::new(fd, at.clone()))
             }
         }
@@ -165,13 +175,13 @@ async fn gone(client: &tokio::io::unix::AsyncFd<OwnedFd>) -> Outcome {
     }
 }
 
-async fn tcp(at: SocketAddr, near: &Near) -> Result<Socket, Failed> {
+async fn tcp(at: SocketAddr, near: &Near, opening: &Opening) -> Result<Socket, Failed> {
     let [first, second] = near.sources(at);
-    match tcp_from(at, near, first).await {
+    match tcp_from(at, near, first, opening).await {
         Err(Failed {
             errno: Errno::ADDRINUSE | Errno::ADDRNOTAVAIL,
             ..
-        }) if second.is_some() => tcp_from(at, near, second).await,
+        }) if second.is_some() => tcp_from(at, near, second, opening).await,
         other => other,
     }
 }
@@ -180,6 +190,7 @@ async fn tcp_from(
     at: SocketAddr,
     near: &Near,
     source: Option<SocketAddr>,
+    opening: &Opening,
 ) -> Result<Socket, Failed> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -189,8 +200,10 @@ async fn tcp_from(
     close::arm(&fd);
     tune(&fd)?;
     near.set(&fd, source)?;
+    let said = opening.connect(&fd, at)?;
     let fd = established(fd, &at).await?;
     not_itself(&fd)?;
+    opening.say(&fd, said)?;
     Ok(Socket::new(fd, Peer::Ip(at)))
 }
 

@@ -98,17 +98,10 @@ pub async fn origin(
     Ok((ear.release(), origin.map_err(Refusal::outcome)?))
 }
 
-/// Tells `upstream` on whose behalf it was connected to, before anything else is said.
-///
-/// # Errors
-///
-/// Fails when the upstream is gone.
-pub fn introduce(
-    upstream: &Socket,
-    version: ProxyVersion,
-    origin: Option<Origin>,
-) -> Result<(), Outcome> {
-    say(upstream, Side::Upstream, &proxy::header(version, origin))
+/// What tells an upstream on whose behalf it is connected to, before anything else is said.
+#[must_use]
+pub fn header(version: ProxyVersion, origin: Option<Origin>) -> Vec<u8> {
+    proxy::header(version, origin)
 }
 
 /// Who a connection is from and whom it was meant for, by its socket; nothing for a Unix socket.

@@ -308,7 +308,8 @@ pub(crate) struct Settings {
     /// Sends small segments at once [default: true].
     #[arg(long, value_name = "BOOL")]
     nodelay: Option<bool>,
-    /// Lets clients send with their SYN; needs 2 in net.ipv4.tcp_fastopen [default: false].
+    /// Lets clients send with their SYN, which needs 2 in net.ipv4.tcp_fastopen, and sends the header of send-proxy with relay's
+    /// own, which needs 1 [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fast_open: Option<bool>,
     /// The congestion control of its sockets, bbr for one [default: the system's].

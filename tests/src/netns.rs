@@ -132,6 +132,22 @@ impl Place {
         self.enter(|| Ok(std::fs::write(Path::new("/proc/sys").join(name), value)?))
             .with_context(|| format!("sysctl {name}"))
     }
+
+    /// What the kernel has counted here so far under a name of TcpExt in /proc/net/netstat.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it counts nothing of that name.
+    pub fn counted(&self, name: &str) -> Result<u64> {
+        let told = self.enter(|| Ok(std::fs::read_to_string("/proc/thread-self/net/netstat")?))?;
+        let mut lines = told.lines().map(|line| line.split(' '));
+        let found = match (lines.next(), lines.next()) {
+            (Some(names), Some(values)) => names.zip(values).find(|(one, _)| *one == name),
+            _ => None,
+        };
+        let (_, value) = found.with_context(|| format!("no {name}: {told}"))?;
+        Ok(value.parse()?)
+    }
 }
 
 /// Runs `work` on a thread that ends with it, and that it may therefore change as it likes.

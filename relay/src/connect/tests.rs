@@ -70,7 +70,11 @@ struct Dialled {
 
 async fn dial(client: OwnedFd, to: &Peer, limit: Duration, drain: &Drain) -> Dialled {
     let near = Near::default();
-    let dialling = async { attempt(to, &near, limit).await.map_err(Failed::outcome) };
+    let dialling = async {
+        attempt(to, &near, &Opening::default(), limit)
+            .await
+            .map_err(Failed::outcome)
+    };
     let (_client, upstream) = while_waited_for(client, drain, dialling).await;
     Dialled { upstream }
 }

@@ -17,7 +17,7 @@ pub struct Tcp {
     pub send_buffer: Option<usize>,
     /// Bytes that may wait to be read (`SO_RCVBUF`); the kernel adjusts it where none is given.
     pub receive_buffer: Option<usize>,
-    /// Lets clients send with their SYN (TCP Fast Open).
+    /// Lets clients send with their SYN (TCP Fast Open), and sends a PROXY header with relay's own.
     pub fast_open: bool,
 }
 

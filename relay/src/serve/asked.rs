@@ -2,6 +2,7 @@
 
 use crate::{
     close::Outcome,
+    connect::Opening,
     drain::Drain,
     greet::{self, Asked},
     pair::{Peer, Socket},
@@ -10,7 +11,7 @@ use crate::{
     upstream::{Elsewhere, Upstreams},
 };
 
-/// Hears what `client` asks for, connects it, on behalf of `from`, and tells it what came of that. Gives both sockets.
+/// Hears what `client` asks for, connects it, on behalf of `from` and with `opening`, and tells it what came of that. Gives both sockets.
 ///
 /// # Errors
 ///
@@ -19,6 +20,7 @@ pub(super) async fn join(
     client: Socket,
     ask: &Ask,
     from: &Peer,
+    opening: Opening,
     upstreams: &Upstreams,
     drain: &Drain,
     record: &mut Record,
@@ -28,7 +30,9 @@ pub(super) async fn join(
         to: &to,
         reach: Some(&ask.reach),
     };
-    let dialled = upstreams.dial(client.fd, from, Some(to), drain).await;
+    let dialled = upstreams
+        .dial(client.fd, from, Some(to), opening, drain)
+        .await;
     if let Some(peer) = dialled.peer {
         record.dialled(peer);
     }

@@ -9,6 +9,7 @@ use super::asked;
 use crate::{
     accept::{Acceptor, Astray, Ours},
     close::{How, Outcome},
+    connect::Opening,
     drain::{Drain, Live, Places, Room},
     engine::{Connection, Engines},
     greet::{self, Origin},
@@ -201,9 +202,16 @@ async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: 
     }
     // Where a header says who it is, the balance goes by that, and a transparent source.
     let from = origin.map_or(client.peer.clone(), |origin| Peer::Ip(origin.source));
+    let opening = match route.greet.send {
+        Some(version) => {
+            let origin = origin.or_else(|| greet::seen(&client));
+            Opening::new(greet::header(version, origin), route.tcp.fast_open)
+        }
+        None => Opening::default(),
+    };
     let joined = match &route.greet.ask {
         Some(ask) => {
-            let joining = asked::join(client, ask, &from, upstreams, drain, &mut record);
+            let joining = asked::join(client, ask, &from, opening, upstreams, drain, &mut record);
             Box::pin(joining).await
         }
         None => {
@@ -212,7 +220,7 @@ async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: 
                 client: fd,
                 peer,
                 upstream,
-            } = Box::pin(upstreams.dial(client.fd, &from, original, drain)).await;
+            } = Box::pin(upstreams.dial(client.fd, &from, original, opening, drain)).await;
             if let Some(peer) = peer {
                 record.dialled(peer);
             }
@@ -228,12 +236,6 @@ async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: 
                 && let Err(outcome) = stages.not_itself(&client, &upstream, &record, &mut live)
             {
                 return record.end(outcome);
-            }
-            if let Some(version) = route.greet.send {
-                let origin = origin.or_else(|| greet::seen(&client));
-                if let Err(outcome) = greet::introduce(&upstream, version, origin) {
-                    return record.end(outcome);
-                }
             }
             stages.tune(&upstream);
             let connection = Connection {

@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{endpoint::Endpoint, entry::Entry};
 use crate::{
-    connect::{Near, attempt},
+    connect::{Near, Opening, attempt},
     plan::Check,
 };
 
@@ -26,7 +26,7 @@ pub(super) async fn watch(entries: Vec<Arc<Entry>>, check: Check, near: Near, ro
 }
 
 async fn look(endpoint: Arc<Endpoint>, check: Check, near: &Near, route: &str) {
-    match attempt(&endpoint.place.at, near, check.timeout).await {
+    match attempt(&endpoint.place.at, near, &Opening::default(), check.timeout).await {
         Ok(_socket) => endpoint.checked(None, check, route),
         Err(failed) if failed.is_own() => (),
         Err(failed) => endpoint.checked(Some(&failed.errno.into()), check, route),

@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     close::Outcome,
-    connect::{self, Failed, Near},
+    connect::{self, Failed, Near, Opening},
     drain::Drain,
     pair::{Peer, Socket},
     plan::{Address, Outgoing, Pool, Reach, Route, Upstream},
@@ -113,7 +113,8 @@ impl Upstreams {
     }
 
     /// Connects an upstream for `client`, who came from `from`: the one that the balance says, and others when it fails,
-    /// until the route's connect timeout is over. Where the client itself says where to, that is `to`.
+    /// until the route's connect timeout is over. Where the client itself says where to, that is `to`. Each that is tried
+    /// hears `opening` first.
     ///
     /// It ends early when the client resets or hangs up, and when live connections are to be cut.
     pub async fn dial(
@@ -121,9 +122,10 @@ impl Upstreams {
         client: OwnedFd,
         from: &Peer,
         to: Option<Elsewhere<'_>>,
+        opening: Opening,
         drain: &Drain,
     ) -> Dialled {
-        let mut race = Race::new(self, from, to);
+        let mut race = Race::new(self, from, to, opening);
         let (client, upstream) = connect::while_waited_for(client, drain, race.run()).await;
         Dialled {
             client,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{Elsewhere, Upstreams, endpoint::Endpoint};
 use crate::{
     close::Outcome,
-    connect::{Failed, Near, attempt},
+    connect::{Failed, Near, Opening, attempt},
     greet,
     pair::{Peer, Side, Socket},
     stats::gauge::Raised,
@@ -30,6 +30,7 @@ pub(super) struct Race<'a> {
     client: &'a Peer,
     to: Option<Elsewhere<'a>>,
     near: Near,
+    opening: Opening,
     deadline: Instant,
     untried: Vec<Arc<Endpoint>>,
     /// The last one that was tried.
@@ -41,6 +42,7 @@ impl<'a> Race<'a> {
         upstreams: &'a Upstreams,
         client: &'a Peer,
         to: Option<Elsewhere<'a>>,
+        opening: Opening,
     ) -> Self {
         let now = Instant::now();
         Self {
@@ -48,6 +50,7 @@ impl<'a> Race<'a> {
             client,
             to,
             near: Near::of(upstreams.outgoing.clone(), client),
+            opening,
             deadline: now.checked_add(upstreams.limit).unwrap_or_else(|| far(now)),
             untried: Vec::new(),
             tried: None,
@@ -135,9 +138,9 @@ impl<'a> Race<'a> {
             .attempt
             .map_or(share, |limit| limit.min(left));
         let live = endpoint.dial();
-        let near = self.near.clone();
+        let (near, opening) = (self.near.clone(), self.opening.clone());
         async move {
-            let attempted = attempt(&endpoint.place.at, &near, limit).await;
+            let attempted = attempt(&endpoint.place.at, &near, &opening, limit).await;
             (endpoint, live, attempted)
         }
     }

@@ -85,7 +85,9 @@ fn named(host: &str, port: u16) -> Vec<Upstream> {
 
 async fn dial(upstreams: &Upstreams) -> Dialled {
     let (_near, far) = client();
-    upstreams.dial(far, &from(), None, &Drain::new()).await
+    upstreams
+        .dial(far, &from(), None, Opening::default(), &Drain::new())
+        .await
 }
 
 /// Where a dial ended up.
@@ -329,7 +331,9 @@ async fn a_client_may_say_where_to() {
             to: &to.parse().unwrap(),
             reach: None,
         };
-        let dialled = upstreams.dial(far, &from(), Some(to), &Drain::new()).await;
+        let dialled = upstreams
+            .dial(far, &from(), Some(to), Opening::default(), &Drain::new())
+            .await;
         assert_eq!(dialled.upstream.unwrap().0.peer, Peer::Ip(asked.1));
     }
     assert_eq!(at(&upstreams, listed.1).counts.connects, 0);
@@ -344,7 +348,9 @@ async fn what_a_name_means_is_what_has_to_be_in_reach() {
         to: &format!("localhost:{}", asked.1.port()).parse().unwrap(),
         reach: Some(&Reach::default()),
     };
-    let dialled = upstreams.dial(far, &from(), Some(to), &Drain::new()).await;
+    let dialled = upstreams
+        .dial(far, &from(), Some(to), Opening::default(), &Drain::new())
+        .await;
     assert_eq!(dialled.upstream.unwrap_err(), crate::greet::out_of_reach());
     assert_eq!(dialled.peer, None);
 }
@@ -357,7 +363,9 @@ async fn a_client_of_another_family_than_all_upstreams_is_told_apart() {
     let upstreams = Upstreams::start(&route, &Names::new(Vec::new()));
     let (_near, far) = client();
     let from = Peer::Ip("[2001:db8::1]:1".parse().unwrap());
-    let dialled = upstreams.dial(far, &from, None, &Drain::new()).await;
+    let dialled = upstreams
+        .dial(far, &from, None, Opening::default(), &Drain::new())
+        .await;
     let outcome = dialled.upstream.unwrap_err();
     let (call, errno) = ("connect", libc::EAFNOSUPPORT);
     assert_eq!(outcome.how, How::Error { errno, call });

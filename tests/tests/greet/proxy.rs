@@ -213,6 +213,66 @@ fn haproxy(place: &Place, address: SocketAddr, bind: &str, server: &str) -> Resu
     )
 }
 
+/// Everybody may send with a SYN and take what comes with one, cookie or not; ip-sysctl.rst.
+const FAST_OPEN: &str = "1543";
+
+#[test]
+fn a_header_goes_with_the_syn() -> Result<()> {
+    under_each("a_header_goes_with_the_syn", Wire::Veth, |stage| {
+        let (near, far) = (&stage.net.relay, &stage.net.upstream);
+        near.sysctl("net/ipv4/tcp_fastopen", FAST_OPEN)?;
+        // A listener takes it for itself when it begins to listen.
+        far.sysctl("net/ipv4/tcp_fastopen", FAST_OPEN)?;
+        let listener = stage.listen()?;
+        let launch = stage.launch(listener.address());
+        let relay = launch.with(["--send-proxy", "v1", "--fast-open"]).start()?;
+        // An upstream whose system takes nothing with a SYN, and then one that does.
+        for (sysctl, taken) in [("0", 0), (FAST_OPEN, 1)] {
+            far.sysctl("net/ipv4/tcp_fastopen", sysctl)?;
+            let client = stage.connect(&relay)?;
+            let upstream = listener.accept()?;
+            let said = header(&upstream)?;
+            let local: SocketAddr = client.local()?.parse()?;
+            let source = format!("PROXY TCP4 {} ", local.ip());
+            ensure!(said.starts_with(&source), "{said}");
+            // Whoever speaks first.
+            upstream.send(b"220 ready\r\n")?;
+            ensure!(client.receive(11)? == b"220 ready\r\n");
+            go_on(&client, &upstream, 0, LENGTH)?;
+            ensure!(far.counted("TCPFastOpenPassive")? == taken, "with {sysctl}");
+        }
+        for record in stage.finish(relay, 2)? {
+            record.moved(LENGTH, LENGTH + 11)?.ended("client", "end")?;
+        }
+        Ok(())
+    })
+}
+
+/// The SYN takes the header, and still nobody is there.
+#[test]
+fn a_header_with_the_syn_looks_for_the_next_upstream() -> Result<()> {
+    under_each("a_header_with_the_syn_looks", Wire::Veth, |stage| {
+        stage.net.relay.sysctl("net/ipv4/tcp_fastopen", FAST_OPEN)?;
+        stage
+            .net
+            .upstream
+            .sysctl("net/ipv4/tcp_fastopen", FAST_OPEN)?;
+        let listener = stage.listen()?;
+        let nobody = Address::Ip(SocketAddr::new(stage.net.upstream_ip, 1));
+        let launch = stage
+            .launch(&nobody)
+            .with(["--to", &listener.address().to_string()]);
+        let relay = launch.with(["--send-proxy", "v1", "--fast-open"]).start()?;
+        for _ in 0..3 {
+            let client = stage.connect(&relay)?;
+            let upstream = listener.accept()?;
+            header(&upstream)?;
+            go_on(&client, &upstream, 0, LENGTH)?;
+        }
+        stage.finish(relay, 3).map(drop)
+    })
+}
+
 fn versions() -> [(&'static str, &'static str); 2] {
     [("v1", "send-proxy"), ("v2", "send-proxy-v2")]
 }

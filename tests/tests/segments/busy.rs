@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use relay_tests::{
     payload::Stream,
     peer::Listener,
@@ -23,6 +23,9 @@ use crate::telling::{check, reply};
 
 /// What goes ahead, and is left lying with relay: as much as takes some time to be looked through.
 const AHEAD: usize = 8 << 20;
+/// What the kernel calls a segment that was added to one that waits for whoever has the socket.
+const MERGED: &str = "TCPBacklogCoalesce";
+
 /// Two pieces of memory each, of which a buffer has places for 17.
 const SEGMENT: usize = 64_000;
 /// Segments of bytes that were said before.
@@ -57,7 +60,7 @@ pub(crate) fn repeats_become_one_segment(bench: &Bench) -> Result<()> {
     }
     client.wait_acked(AHEAD)?;
     let socket = socket_of(&relay, &client.local())?;
-    let mut before = merged(bench)?;
+    let mut before = place.counted(MERGED)?;
     let mut whole = 0;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -70,7 +73,7 @@ pub(crate) fn repeats_become_one_segment(bench: &Bench) -> Result<()> {
                 }
                 client.wait_acked(end)?;
                 at = end;
-                let now = merged(bench)?;
+                let now = place.counted(MERGED)?;
                 whole += u32::from(now - before == AGAIN as u64);
                 before = now;
             }
@@ -120,21 +123,4 @@ fn look_through(socket: &OwnedFd, done: &AtomicBool) {
             RecvFlags::PEEK | RecvFlags::DONTWAIT,
         );
     }
-}
-
-/// How many segments were added to one that waited for whoever had the socket.
-fn merged(bench: &Bench) -> Result<u64> {
-    let told = bench
-        .stage
-        .net
-        .relay
-        .enter(|| Ok(fs::read_to_string("/proc/thread-self/net/netstat")?))?;
-    let mut lines = told.lines().map(|line| line.split(' '));
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else {
-        bail!("no statistics: {told}");
-    };
-    let found = names
-        .zip(values)
-        .find(|(name, _)| *name == "TCPBacklogCoalesce");
-    Ok(found.context("no TCPBacklogCoalesce")?.1.parse()?)
 }
