@@ -49,7 +49,7 @@ fn about(run: &Run) -> Markup {
     let memory = machine.memory_kib.map_or(0, |kib| kib >> 20);
     html! {
         p.note {
-            "Interleaved rounds, every contestant once in each; a bar is the median, the whisker in its figure half the "
+            "Interleaved rounds, every contestant once in each; a bar is the median, and what stands behind ± half the "
             "distance between the quartiles. CPU of the machine is that of everybody on it, load generator and upstream "
             "included: what the kernel does for a connection is in no process's account. Blue is relay; the dashed bar is "
             "the kernel routing without any forwarder."

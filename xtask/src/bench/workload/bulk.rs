@@ -17,7 +17,7 @@ pub(super) fn all() -> Vec<Workload> {
     let streams = |streams: u64| Workload {
         name: format!("bulk-{streams}"),
         about: format!(
-            "{streams} streams as fast as they go, up and then down; bytes are counted, not compared"
+            "streams of bytes as fast as they go, {streams} at once, up and then down; bytes are counted, not compared"
         ),
         quick: streams == 1,
         metrics: metrics(),
