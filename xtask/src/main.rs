@@ -6,7 +6,6 @@ mod check;
 mod fuzz;
 mod host;
 mod load;
-mod measure;
 mod run;
 mod test;
 
@@ -30,7 +29,6 @@ enum Command {
     Test(test::Args),
     Fuzz(fuzz::Args),
     Run(run::Args),
-    Measure(measure::Args),
     Bench(bench::Args),
 }
 
@@ -50,7 +48,6 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Test(args) => test::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Measure(args) => measure::run(&args),
         Command::Bench(args) => bench::run(&args),
     }
 }

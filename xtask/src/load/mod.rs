@@ -1,4 +1,4 @@
-//! What `run` and `measure` share: seeded bytes, an upstream, clients, a relay process, and what the kernel counts.
+//! What `run` and `bench` share: seeded bytes, an upstream, clients, a relay process, and what the kernel counts.
 
 pub(crate) mod bulk;
 pub(crate) mod flow;

@@ -3,11 +3,10 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr},
-    thread,
     time::Instant,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use super::{bulk, stream::Stream, upstream::Ask};
@@ -48,18 +47,6 @@ pub(crate) fn play(
     let left = server.read(&mut message).context("the end")?;
     anyhow::ensure!(left == 0, "{left} bytes after the last answer");
     Ok(latency)
-}
-
-/// The same on several connections at once; all their round trips together.
-pub(crate) fn play_many(address: SocketAddr, connections: u64, rounds: u64) -> Result<Latency> {
-    let mut all = Latency::new(3).context("a histogram")?;
-    let players = Vec::from_iter(
-        (0..connections).map(|seed| thread::spawn(move || play(address, rounds, seed, || ()))),
-    );
-    for player in players {
-        all += player.join().map_err(|_| anyhow!("a client panicked"))??;
-    }
-    Ok(all)
 }
 
 /// The upstream's part.

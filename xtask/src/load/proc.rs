@@ -3,7 +3,6 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
-use rustix::process::Pid;
 
 /// The CPU time that the whole machine has spent since it started, waiting left out.
 ///
@@ -30,32 +29,12 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 }
 
 /// How often the threads of `process` went to sleep of their own will.
-pub(crate) fn voluntary_switches(process: Pid) -> Result<u64> {
-    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
-    let mut switches = 0;
-    for task in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
-        let status = fs::read_to_string(task?.path().join("status"))?;
-        switches += field(&status, "voluntary_ctxt_switches:").context("no context switches")?;
-    }
-    Ok(switches)
-}
-
-/// Resident memory of `process` in bytes.
-pub(crate) fn resident(process: Pid) -> Result<u64> {
-    let path = format!("/proc/{}/status", process.as_raw_nonzero());
-    let status = fs::read_to_string(&path).context(path)?;
-    Ok(field(&status, "VmRSS:").context("no VmRSS")? * 1024)
-}
-
-/// How often the threads of `process` were switched away from, of their own will or not.
-pub(crate) fn switches(process: u32) -> Result<u64> {
+pub(crate) fn voluntary_switches(process: u32) -> Result<u64> {
     let tasks = format!("/proc/{process}/task");
     let mut switches = 0;
     for task in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
         let status = fs::read_to_string(task?.path().join("status"))?;
-        for name in ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"] {
-            switches += field(&status, name).context("no context switches")?;
-        }
+        switches += field(&status, "voluntary_ctxt_switches:").context("no context switches")?;
     }
     Ok(switches)
 }

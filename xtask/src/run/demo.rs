@@ -87,7 +87,7 @@ pub(super) fn run(relay: &Path) -> Result<ExitCode> {
 }
 
 /// What relay says of its engines on this host.
-pub(crate) fn engines(relay: &Path) -> Result<Vec<Value>> {
+fn engines(relay: &Path) -> Result<Vec<Value>> {
     let report = host::output(Command::new(relay).args(["check", "--json"]))?;
     let report: Value = serde_json::from_str(&report).context("relay check --json")?;
     let engines = report["engines"].as_array();

@@ -11,7 +11,6 @@ use std::{
 
 use anyhow::{Context, Result};
 
-pub(crate) use self::demo::engines;
 use crate::host;
 
 /// Build relay in release and run it; without arguments, show what its engines do here.

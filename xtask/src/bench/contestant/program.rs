@@ -146,10 +146,10 @@ impl Program {
         processes.map(proc::descriptors).sum()
     }
 
-    /// How often its threads were switched to and fro.
+    /// How often its threads went to sleep.
     pub(in crate::bench) fn switches(&self) -> Result<u64> {
         let processes = self.processes()?.into_iter();
-        processes.map(proc::switches).sum()
+        processes.map(proc::voluntary_switches).sum()
     }
 
     /// Ends it at once, and all that it has started.

@@ -21,13 +21,13 @@ pub(super) fn calls() -> Workload {
     Workload {
         name: "calls".into(),
         about: "what the forwarder does for one stream up, and for a ping-pong on 16 connections; calls are counted by strace, \
-                switches without it"
+                sleeps (voluntary context switches) without it"
             .into(),
         metrics: vec![
             Metric::new("calls", "per GB", Better::Less),
             Metric::new("calls", "per 1000 requests", Better::Less),
-            Metric::new("switches", "per GB", Better::Less),
-            Metric::new("switches", "per 1000 requests", Better::Less),
+            Metric::new("sleeps", "per GB", Better::Less),
+            Metric::new("sleeps", "per 1000 requests", Better::Less),
         ],
         rounds: 1,
         run: Box::new(measure),
