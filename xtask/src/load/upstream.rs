@@ -57,8 +57,12 @@ impl Ask {
 
     fn read(from: &mut impl Read) -> Result<Option<Self>> {
         let mut kind = [0; 1];
-        if from.read(&mut kind)? == 0 {
-            return Ok(None);
+        match from.read(&mut kind) {
+            Ok(0) => return Ok(None),
+            Ok(_) => (),
+            // Who asks for nothing, only to see whether somebody is there, may go in any way.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(error.into()),
         }
         let (mut number, mut seed) = ([0; 8], [0; 8]);
         from.read_exact(&mut number)?;
