@@ -63,7 +63,7 @@ impl Lab {
         let (client, upstreams) = (made()?, made()?);
         let listen = SocketAddr::from(([0, 0, 0, 0], PORT));
         let behind = match server {
-            Server::Ours => Behind::Ours(upstreams.enter(|| Upstream::start(listen))?),
+            Server::Ours => Behind::Ours(upstreams.enter(|| Upstream::start(listen.into()))?),
             Server::Nginx => Behind::Nginx(Nginx::start(&upstreams.path(), listen)?),
         };
         Ok(Self {

@@ -2,14 +2,15 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    mem::MaybeUninit,
+    net::Shutdown,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{
-    PATIENCE,
+    socket::Address,
     stream::{CHUNK, Stream, UNCHECKED},
     upstream::Ask,
 };
@@ -22,19 +23,20 @@ pub(crate) struct Times {
 
 /// Sends `bytes` to the upstream behind `address`, ends that direction, and takes as many back.
 pub(crate) fn both_ways(
-    address: SocketAddr,
+    address: &Address,
     bytes: u64,
     seed: u64,
     mut progress: impl FnMut(u64),
 ) -> Result<Times> {
-    let mut server = connect(address)?;
+    let mut server = address.connect()?;
     Ask::Bulk { bytes, seed }.write(&mut server)?;
     let begun = Instant::now();
     send(&mut server, bytes, seed, &mut progress)?;
     server.shutdown(Shutdown::Write).context("shutdown")?;
     // The upstream answers when it has seen the end: the first byte back ends the way up.
-    let mut first = [0];
-    server.peek(&mut first).context("the answer")?;
+    server
+        .peek(&mut [MaybeUninit::uninit()])
+        .context("the answer")?;
     let up = begun.elapsed();
     let begun = Instant::now();
     take(&mut server, bytes, !seed, &mut progress)?;
@@ -42,16 +44,6 @@ pub(crate) fn both_ways(
         up,
         down: begun.elapsed(),
     })
-}
-
-/// A connection to `address` that does not wait for ever.
-pub(crate) fn connect(address: SocketAddr) -> Result<TcpStream> {
-    let server = TcpStream::connect_timeout(&address, PATIENCE)
-        .with_context(|| format!("connect to {address}"))?;
-    server.set_nodelay(true)?;
-    server.set_read_timeout(Some(PATIENCE))?;
-    server.set_write_timeout(Some(PATIENCE))?;
-    Ok(server)
 }
 
 /// Sends the first `bytes` of the stream from `seed`.

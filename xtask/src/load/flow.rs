@@ -2,14 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr},
+    net::Shutdown,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    bulk,
+    socket::Address,
     stream::{CHUNK, Stream, UNCHECKED},
     upstream::Ask,
 };
@@ -30,8 +30,8 @@ impl Moved {
 }
 
 /// Sends for `time` to the upstream behind `address`, until all has arrived there.
-pub(crate) fn up(address: SocketAddr, time: Duration, seed: u64, write: usize) -> Result<Moved> {
-    let mut server = bulk::connect(address)?;
+pub(crate) fn up(address: &Address, time: Duration, seed: u64, write: usize) -> Result<Moved> {
+    let mut server = address.connect()?;
     Ask::Sink { seed }.write(&mut server)?;
     let begun = Instant::now();
     let sent = send_for(&mut server, time, seed, write)?;
@@ -47,8 +47,8 @@ pub(crate) fn up(address: SocketAddr, time: Duration, seed: u64, write: usize) -
 }
 
 /// Has the upstream behind `address` send for `time`, and takes all of it.
-pub(crate) fn down(address: SocketAddr, time: Duration, seed: u64) -> Result<Moved> {
-    let mut server = bulk::connect(address)?;
+pub(crate) fn down(address: &Address, time: Duration, seed: u64) -> Result<Moved> {
+    let mut server = address.connect()?;
     let millis = u64::try_from(time.as_millis())?;
     let begun = Instant::now();
     Ask::Pour { millis, seed }.write(&mut server)?;

@@ -14,11 +14,13 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::socket::Address;
+
 /// How long starting, stopping and writing a record may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// relay from a free port of the loopback to `upstream`, with this engine alone.
-pub(crate) fn command(relay: &Path, engine: &str, upstream: SocketAddr) -> Command {
+pub(crate) fn command(relay: &Path, engine: &str, upstream: &Address) -> Command {
     let mut command = Command::new(relay);
     command.args(["--listen", "127.0.0.1:0", "--to", &upstream.to_string()]);
     command.args(["--engine", engine, "--log-format", "json"]);
@@ -30,7 +32,7 @@ pub(crate) struct Forwarder {
     child: Child,
     said: Arc<Said>,
     /// Where it listens.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
 }
 
 #[derive(Default)]
@@ -86,16 +88,17 @@ impl Forwarder {
         let mut forwarder = Self {
             child,
             said,
-            address: SocketAddr::from(([0, 0, 0, 0], 0)),
+            address: SocketAddr::from(([0, 0, 0, 0], 0)).into(),
         };
         let listening = |lines: &[String]| {
             let lines = lines.iter().filter_map(|line| message(line, "listening"));
             lines
-                .filter_map(|line| line["listen"].as_str()?.parse().ok())
+                .filter_map(|line| line["listen"].as_str()?.parse::<SocketAddr>().ok())
                 .next()
         };
         let address = forwarder.said.wait(listening);
-        forwarder.address = address.with_context(|| format!("{name} does not listen"))?;
+        let address = address.with_context(|| format!("{name} does not listen"))?;
+        forwarder.address = address.into();
         Ok(forwarder)
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod once;
 pub(crate) mod open;
 pub(crate) mod pingpong;
 pub(crate) mod proc;
+pub(crate) mod socket;
 pub(crate) mod stream;
 pub(crate) mod talk;
 pub(crate) mod upstream;

@@ -2,20 +2,19 @@
 
 use std::{
     io::{Read, Write},
-    net::SocketAddr,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{bulk, pingpong::Latency, talk, upstream::Ask};
+use super::{pingpong::Latency, socket::Address, talk, upstream::Ask};
 
 /// Bytes of a request and of its answer.
 const MESSAGE: usize = 64;
 
 /// Whole connections, connect and close included, in nanoseconds.
-pub(crate) fn play(address: SocketAddr, threads: u64, time: Duration) -> Result<Latency> {
+pub(crate) fn play(address: &Address, threads: u64, time: Duration) -> Result<Latency> {
     let mut all = talk::latency()?;
     thread::scope(|scope| {
         let players = (0..threads).map(|_| scope.spawn(move || one_after_another(address, time)));
@@ -26,7 +25,7 @@ pub(crate) fn play(address: SocketAddr, threads: u64, time: Duration) -> Result<
     })
 }
 
-fn one_after_another(address: SocketAddr, time: Duration) -> Result<Latency> {
+fn one_after_another(address: &Address, time: Duration) -> Result<Latency> {
     let mut latency = talk::latency()?;
     let begun = Instant::now();
     for number in 0.. {
@@ -41,8 +40,8 @@ fn one_after_another(address: SocketAddr, time: Duration) -> Result<Latency> {
     Ok(latency)
 }
 
-fn one(address: SocketAddr, number: u64) -> Result<()> {
-    let mut server = bulk::connect(address)?;
+fn one(address: &Address, number: u64) -> Result<()> {
+    let mut server = address.connect()?;
     let mut request = Vec::with_capacity(Ask::LENGTH + MESSAGE);
     Ask::Once.write(&mut request)?;
     let message = message(number);

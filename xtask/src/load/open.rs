@@ -3,14 +3,14 @@
 
 use std::{
     io::Read,
-    net::{Shutdown, SocketAddr},
+    net::Shutdown,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow};
 
-use super::{bulk, pingpong::Latency, stream::Stream, talk, upstream::Ask};
+use super::{pingpong::Latency, socket::Address, stream::Stream, talk, upstream::Ask};
 
 const SIZE: usize = 64;
 
@@ -27,7 +27,7 @@ pub(crate) struct Load {
 }
 
 /// The latencies of all requests that were answered, in nanoseconds, and how long that took.
-pub(crate) fn play(address: SocketAddr, load: Load) -> Result<(Latency, Duration)> {
+pub(crate) fn play(address: &Address, load: Load) -> Result<(Latency, Duration)> {
     let mut all = talk::latency()?;
     // Time to connect all.
     let begin = Instant::now() + Duration::from_millis(300);
@@ -41,9 +41,9 @@ pub(crate) fn play(address: SocketAddr, load: Load) -> Result<(Latency, Duration
     })
 }
 
-fn one(address: SocketAddr, load: Load, begin: Instant, number: u64) -> Result<Latency> {
+fn one(address: &Address, load: Load, begin: Instant, number: u64) -> Result<Latency> {
     let mut latency = talk::latency()?;
-    let mut server = bulk::connect(address)?;
+    let mut server = address.connect()?;
     let ask = Ask::Talk {
         size: SIZE as u64,
         seed: number,

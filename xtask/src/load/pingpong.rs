@@ -2,14 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr},
+    net::Shutdown,
     time::Instant,
 };
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
-use super::{bulk, stream::Stream, upstream::Ask};
+use super::{socket::Address, stream::Stream, upstream::Ask};
 
 /// Bytes of a message and of its answer.
 pub(crate) const MESSAGE: usize = 64;
@@ -19,13 +19,13 @@ pub(crate) type Latency = Histogram<u64>;
 
 /// `rounds` round trips to the upstream behind `address`, `between` being called after each.
 pub(crate) fn play(
-    address: SocketAddr,
+    address: &Address,
     rounds: u64,
     seed: u64,
     mut between: impl FnMut(),
 ) -> Result<Latency> {
     let mut latency = Latency::new(3).context("a histogram")?;
-    let mut server = bulk::connect(address)?;
+    let mut server = address.connect()?;
     Ask::PingPong { rounds, seed }.write(&mut server)?;
     let (mut sent, mut back) = (Stream::new(seed), Stream::new(!seed));
     let mut message = [0; MESSAGE];

@@ -2,14 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr},
+    net::Shutdown,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{bulk, pingpong::Latency, stream::Stream, upstream::Ask};
+use super::{pingpong::Latency, socket::Address, stream::Stream, upstream::Ask};
 
 /// What there is to talk about, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Talk {
 }
 
 /// The round trips of all connections together, in nanoseconds; those of the warm-up are left out.
-pub(crate) fn play(address: SocketAddr, talk: Talk) -> Result<Latency> {
+pub(crate) fn play(address: &Address, talk: Talk) -> Result<Latency> {
     let mut all = latency()?;
     thread::scope(|scope| {
         let players =
@@ -40,9 +40,9 @@ pub(crate) fn latency() -> Result<Latency> {
     Latency::new(3).context("a histogram")
 }
 
-fn one(address: SocketAddr, talk: Talk, seed: u64) -> Result<Latency> {
+fn one(address: &Address, talk: Talk, seed: u64) -> Result<Latency> {
     let mut latency = latency()?;
-    let mut server = bulk::connect(address)?;
+    let mut server = address.connect()?;
     let size = talk.size as u64;
     Ask::Talk { size, seed }.write(&mut server)?;
     let (mut sent, mut back) = (Stream::new(seed), Stream::new(!seed));

@@ -2,15 +2,16 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown},
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
+use socket2::Socket;
 
-use super::{PATIENCE, bulk, flow, once, pingpong, talk};
+use super::{bulk, flow, once, pingpong, socket::Address, talk};
 
 /// What a client asks for: a kind, a number, and the seed of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,28 +96,28 @@ type Faults = Mutex<Vec<(Option<IpAddr>, String)>>;
 
 /// Listens until it is dropped.
 pub(crate) struct Upstream {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     faults: Arc<Faults>,
-    listener: TcpListener,
+    listener: Arc<Socket>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Upstream {
-    /// Listens on `address`, in the network namespace of the calling thread.
-    pub(crate) fn start(address: SocketAddr) -> Result<Self> {
-        let listener =
-            TcpListener::bind(address).with_context(|| format!("listen on {address}"))?;
-        // The backlog of the standard library is 128: a flood of connects would wait for retransmissions.
-        rustix::net::listen(&listener, 4096)?;
+    /// Listens at `address`, in the network namespace of the calling thread.
+    pub(crate) fn start(address: Address) -> Result<Self> {
+        let listener = Arc::new(address.listen()?);
+        // Where the kernel has chosen the port.
+        let bound = listener.local_addr()?.as_socket();
+        let address = bound.map_or(address, Address::from);
         let faults = Arc::<Faults>::default();
-        let clients = listener.try_clone()?;
         Ok(Self {
-            address: listener.local_addr()?,
-            listener,
             thread: Some(thread::spawn({
-                let faults = faults.clone();
-                move || accept(&clients, &faults)
+                let (listener, address, faults) =
+                    (listener.clone(), address.clone(), faults.clone());
+                move || accept(&listener, &address, &faults)
             })),
+            address,
+            listener,
             faults,
         })
     }
@@ -137,25 +138,27 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         // Ends the thread's accept(2), and with it the connections that it holds.
-        let shut = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        let shut = self.listener.shutdown(Shutdown::Both);
         if let (Ok(()), Some(thread)) = (shut, self.thread.take()) {
             let _ = thread.join();
         }
     }
 }
 
-fn accept(listener: &TcpListener, faults: &Arc<Faults>) {
+fn accept(listener: &Socket, address: &Address, faults: &Arc<Faults>) {
     // Idle connections are only held: 10,000 threads would be what is measured.
     let mut idle = Vec::new();
-    for client in listener.incoming() {
-        match client {
-            Ok(client) => {
-                let from = address(&client);
-                match sort(client, faults) {
+    loop {
+        match listener.accept() {
+            Ok((client, from)) => {
+                let from = from.as_socket().map(|from| from.ip());
+                let sorted = address.prepare(&client).map_err(Into::into);
+                match sorted.and_then(|()| sort(client, from, faults)) {
                     Ok(held) => idle.extend(held),
                     Err(fault) => note(faults, from, &fault),
                 }
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // EINVAL is the answer of a listener that was shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
             Err(error) => {
@@ -171,15 +174,8 @@ fn note(faults: &Faults, client: Option<IpAddr>, fault: &anyhow::Error) {
     faults.push((client, format!("upstream: {fault:#}")));
 }
 
-fn address(client: &TcpStream) -> Option<IpAddr> {
-    client.peer_addr().ok().map(|address| address.ip())
-}
-
 /// Serves `client` on a thread, or gives it back to be held.
-fn sort(mut client: TcpStream, faults: &Arc<Faults>) -> Result<Option<TcpStream>> {
-    client.set_nodelay(true)?;
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
+fn sort(mut client: Socket, from: Option<IpAddr>, faults: &Arc<Faults>) -> Result<Option<Socket>> {
     let Some(ask) = Ask::read(&mut client)? else {
         return Ok(None);
     };
@@ -189,7 +185,7 @@ fn sort(mut client: TcpStream, faults: &Arc<Faults>) -> Result<Option<TcpStream>
         Ask::Once => return once::answer(&mut client).map(|()| None),
         _ => (),
     }
-    let (faults, from) = (faults.clone(), address(&client));
+    let faults = faults.clone();
     thread::spawn(move || {
         if let Err(fault) = serve(&mut client, ask) {
             note(&faults, from, &fault);
@@ -198,7 +194,7 @@ fn sort(mut client: TcpStream, faults: &Arc<Faults>) -> Result<Option<TcpStream>
     Ok(None)
 }
 
-fn serve(client: &mut TcpStream, ask: Ask) -> Result<()> {
+fn serve(client: &mut Socket, ask: Ask) -> Result<()> {
     match ask {
         Ask::Bulk { bytes, seed } => {
             bulk::take(client, bytes, seed, |_| ())?;

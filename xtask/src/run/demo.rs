@@ -54,7 +54,7 @@ pub(super) fn run(relay: &Path) -> Result<ExitCode> {
          another, from and to this process over loopback. Every byte is compared with a seeded stream.",
         pingpong::MESSAGE
     );
-    let upstream = Upstream::start(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let upstream = Upstream::start(SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
     let mut rows = Vec::new();
     for engine in engines(relay)? {
         let name = engine["engine"]
@@ -95,15 +95,15 @@ fn engines(relay: &Path) -> Result<Vec<Value>> {
 }
 
 fn carry(relay: &Path, engine: &str, upstream: &Upstream) -> Result<Outcome> {
-    let forwarder = Forwarder::start(&mut forwarder::command(relay, engine, upstream.address))?;
+    let forwarder = Forwarder::start(&mut forwarder::command(relay, engine, &upstream.address))?;
     let busy = proc::busy()?;
     let seed = 1;
     let mut progress = Progress::new(engine, 2 * BYTES, "bytes");
-    let moved = bulk::both_ways(forwarder.address, BYTES, seed, |bytes| progress.add(bytes));
+    let moved = bulk::both_ways(&forwarder.address, BYTES, seed, |bytes| progress.add(bytes));
     drop(progress);
     let times = moved.context("bulk")?;
     let mut progress = Progress::new(engine, ROUNDS, "round trips");
-    let played = pingpong::play(forwarder.address, ROUNDS, seed, || progress.add(1));
+    let played = pingpong::play(&forwarder.address, ROUNDS, seed, || progress.add(1));
     drop(progress);
     let latency = played.context("ping-pong")?;
     let cpu = proc::busy()?.saturating_sub(busy);

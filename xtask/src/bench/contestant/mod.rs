@@ -10,7 +10,6 @@ mod rivals;
 mod socat;
 
 use std::{
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -18,7 +17,7 @@ use std::{
 use anyhow::Result;
 
 pub(super) use self::program::{Program, find};
-use crate::run;
+use crate::{load::socket::Address, run};
 
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +36,8 @@ pub(super) enum Way {
 pub(super) struct Site<'a> {
     /// The program.
     pub(super) program: &'a Path,
-    pub(super) listen: SocketAddr,
-    pub(super) to: SocketAddr,
+    pub(super) listen: Address,
+    pub(super) to: Address,
     /// For its configuration.
     pub(super) directory: &'a Path,
     pub(super) threads: usize,

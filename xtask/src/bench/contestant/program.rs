@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -19,7 +18,7 @@ use crate::{
         lab::{Lab, Place},
     },
     host,
-    load::proc,
+    load::{proc, socket::Address},
 };
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -28,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub(in crate::bench) struct Program {
     pub(in crate::bench) contestant: Contestant,
     /// Where clients connect.
-    pub(in crate::bench) address: SocketAddr,
+    pub(in crate::bench) address: Address,
     pub(in crate::bench) group: Group,
     pub(in crate::bench) place: Place,
     child: Option<Child>,
@@ -49,7 +48,7 @@ impl Program {
         if contestant.way == Way::Routed {
             return Ok(Self {
                 contestant,
-                address: lab.route(&place)?,
+                address: lab.route(&place)?.into(),
                 group,
                 place,
                 child: None,
@@ -58,8 +57,8 @@ impl Program {
         }
         let site = Site {
             program,
-            listen: place.listen(),
-            to: place.to(),
+            listen: place.listen().into(),
+            to: place.to().into(),
             directory: directory.path(),
             threads,
         };
@@ -67,7 +66,7 @@ impl Program {
         let child = spawn(&command, &place, &group, directory.path())?;
         let mut started = Self {
             contestant,
-            address: place.listen(),
+            address: place.listen().into(),
             group,
             place,
             child: Some(child),
@@ -102,13 +101,13 @@ impl Program {
 
     fn wait_listening(&mut self, lab: &Lab) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        let address = self.address;
+        let address = self.address.clone();
         loop {
-            let there = lab.as_client(|| Ok(TcpStream::connect_timeout(&address, PATIENCE)))?;
+            let there = lab.as_client(|| Ok(address.connect()))?;
             match there {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() > deadline => {
-                    bail!("it does not listen: {error}: {}", self.last_words());
+                    bail!("it does not listen: {error:#}: {}", self.last_words());
                 }
                 Err(_) => self.check()?,
             }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Moves bytes through it and fails unless it does so in the way it stands for. Gives what did it.
 pub(in crate::bench) fn prove(lab: &Lab, program: &Program) -> Result<String> {
-    let address = program.address;
+    let address = &program.address;
     let probe = || lab.as_client(|| flow::up(address, PROBE, 1, 64 * 1024));
     match program.contestant.way {
         Way::Routed => Ok("the kernel routes".into()),

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::Command};
 
 use super::{Contestant, Site, Source, Way, program};
-use crate::host;
+use crate::{host, load::socket::Address};
 
 pub(super) const SPLICE2: Contestant = of("tokio-splice2", "rival-splice2", Way::Splice);
 pub(super) const TOKIO: Contestant = of("tokio copy", "rival-tokio", Way::Copy);
@@ -22,7 +22,7 @@ const fn of(name: &'static str, program: &'static str, way: Way) -> Contestant {
 
 fn command(site: &Site<'_>) -> Command {
     let mut command = Command::new(site.program);
-    command.args([site.listen, site.to].map(|address| address.to_string()));
+    command.args([&site.listen, &site.to].map(Address::to_string));
     command.env("GOMAXPROCS", site.threads.to_string());
     command
 }

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::{Contestant, Site, Source, Way};
+use crate::load::socket::Address;
 
 pub(super) const SOCAT: Contestant = Contestant {
     name: "socat",
@@ -17,13 +18,19 @@ pub(super) const SOCAT: Contestant = Contestant {
 };
 
 fn command(site: &Site<'_>) -> Command {
-    let (listen, to) = (site.listen, site.to);
     let mut command = Command::new(site.program);
     command.args(["-b", "65536"]);
-    let (ip, port) = (listen.ip(), listen.port());
-    command.arg(format!(
-        "TCP-LISTEN:{port},bind={ip},reuseaddr,fork,nodelay,backlog=4096"
-    ));
-    command.arg(format!("TCP:{to},nodelay"));
+    command.arg(match &site.listen {
+        Address::Tcp(at) => format!(
+            "TCP-LISTEN:{},bind={},reuseaddr,fork,nodelay,backlog=4096",
+            at.port(),
+            at.ip()
+        ),
+        Address::Unix(path) => format!("UNIX-LISTEN:{},fork,backlog=4096", path.display()),
+    });
+    command.arg(match &site.to {
+        Address::Tcp(to) => format!("TCP:{to},nodelay"),
+        Address::Unix(path) => format!("UNIX-CONNECT:{}", path.display()),
+    });
     command
 }

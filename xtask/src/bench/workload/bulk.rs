@@ -42,7 +42,7 @@ pub(super) fn metrics() -> Vec<Metric> {
 }
 
 pub(super) fn measure(turn: &Turn<'_>, streams: u64) -> Result<Values> {
-    let address = turn.program.address;
+    let address = &turn.program.address;
     let time = turn.time;
     let (moved, cost) = turn.cost(|| {
         turn.lab.as_client(|| {
@@ -69,7 +69,7 @@ fn sweep(kib: usize) -> Workload {
             Metric::new("CPU, own", "s per GB", Better::Less),
         ],
         run: Box::new(move |turn| {
-            let (address, time) = (turn.program.address, turn.time);
+            let (address, time) = (&turn.program.address, turn.time);
             let up = || flow::up(address, time, UNCHECKED, kib * 1024);
             let (moved, cost) = turn.cost(|| turn.lab.as_client(up))?;
             let [machine, own] = per_gigabyte(cost, moved.bytes);

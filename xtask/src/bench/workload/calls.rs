@@ -80,13 +80,13 @@ fn switches_of(turn: &Turn<'_>, work: Work<'_>) -> Result<f64> {
 
 #[expect(clippy::cast_precision_loss, reason = "counts for people")]
 fn gigabytes(turn: &Turn<'_>) -> Result<f64> {
-    let (address, time) = (turn.program.address, turn.time);
+    let (address, time) = (&turn.program.address, turn.time);
     let up = || flow::up(address, time, UNCHECKED, CHUNK);
     Ok(turn.lab.as_client(up)?.bytes as f64 / 1e9)
 }
 
 fn thousands(turn: &Turn<'_>) -> Result<f64> {
-    let address = turn.program.address;
+    let address = &turn.program.address;
     let talk = Talk {
         connections: 16,
         size: 64,

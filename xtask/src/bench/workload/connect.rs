@@ -32,7 +32,7 @@ pub(super) fn connect() -> Workload {
 }
 
 fn measure(turn: &Turn<'_>) -> Result<Values> {
-    let (address, time) = (turn.program.address, turn.time);
+    let (address, time) = (&turn.program.address, turn.time);
     let play = || once::play(address, CLIENTS, time);
     let (latency, cost) = turn.cost(|| turn.lab.as_client(play))?;
     let each = |cost: std::time::Duration| cost.as_secs_f64() * 1e6 / count(&latency);

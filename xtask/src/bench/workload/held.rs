@@ -2,18 +2,19 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream},
+    net::Shutdown,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::Socket;
 
 use super::{Turn, Values, Workload};
 use crate::{
     bench::results::{Better, Metric},
-    load::{PATIENCE, bulk, proc, stream::CHUNK, upstream::Ask},
+    load::{PATIENCE, proc, stream::CHUNK, upstream::Ask},
 };
 
 /// Descriptors of this process for all that is no connection.
@@ -87,11 +88,11 @@ fn raise_limit() -> Result<u64> {
     Ok(maximum.unwrap_or(u64::MAX))
 }
 
-fn open(turn: &Turn<'_>, count: u64) -> Result<Vec<TcpStream>> {
-    let address = turn.program.address;
+fn open(turn: &Turn<'_>, count: u64) -> Result<Vec<Socket>> {
+    let address = &turn.program.address;
     turn.lab.as_client(|| {
         let one = |number| {
-            let connection = bulk::connect(address);
+            let connection = address.connect();
             let mut connection = connection.with_context(|| format!("connection {number}"))?;
             Ask::Idle.write(&mut connection)?;
             Ok(connection)
@@ -124,8 +125,8 @@ fn measure_stall(turn: &Turn<'_>) -> Result<Values> {
     };
     let before = held()?;
     let mut most = before;
-    let address = turn.program.address;
-    let mut sender = turn.lab.as_client(|| bulk::connect(address))?;
+    let address = &turn.program.address;
+    let mut sender = turn.lab.as_client(|| address.connect())?;
     let millis = u64::try_from(STALL.as_millis())?;
     Ask::Stall { millis }.write(&mut sender)?;
     sender.set_write_timeout(Some(Duration::from_millis(100)))?;

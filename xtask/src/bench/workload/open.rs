@@ -36,7 +36,7 @@ pub(super) fn all() -> Vec<Workload> {
 }
 
 fn measure(turn: &Turn<'_>, rate: u64) -> anyhow::Result<Values> {
-    let address = turn.program.address;
+    let address = &turn.program.address;
     let load = Load {
         rate,
         connections: CONNECTIONS,

@@ -49,7 +49,7 @@ pub(super) fn metrics() -> Vec<Metric> {
 }
 
 pub(super) fn measure(turn: &Turn<'_>, talk: Talk) -> Result<Values> {
-    let address = turn.program.address;
+    let address = &turn.program.address;
     let begun = Instant::now();
     let (latency, cost) = turn.cost(|| turn.lab.as_client(|| talk::play(address, talk)))?;
     // The warm-up is in the cost and in the time, and so it has to be in the count.
