@@ -19,7 +19,14 @@ pub(super) const WARMUP: Duration = Duration::from_millis(200);
 pub(super) fn all() -> Vec<Workload> {
     let of = |size, connections| Workload {
         name: format!("pingpong-{size}x{connections}"),
-        about: format!("messages of {size} bytes, each answered, on {connections} connections"),
+        about: format!(
+            "messages of {size} bytes, each answered, on {connections} {}",
+            if connections == 1 {
+                "connection"
+            } else {
+                "connections"
+            }
+        ),
         quick: connections == 16,
         metrics: metrics(),
         run: Box::new(move |turn| {
