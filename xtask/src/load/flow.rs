@@ -70,21 +70,33 @@ pub(super) fn pour(client: &mut impl Write, time: Duration, seed: u64) -> Result
     send_for(client, time, !seed, CHUNK).map(drop)
 }
 
-/// Sends in writes of `write` bytes.
+/// Sends in writes of `write` bytes; those of a stream that is compared are of a chunk at most.
 fn send_for(to: &mut impl Write, time: Duration, seed: u64, write: usize) -> Result<u64> {
     let mut stream = Stream::new(seed);
+    let mut same = Vec::new();
+    if !is_checked(seed) {
+        stream.write(&mut same, write as u64, |_| ())?;
+    }
     let begun = Instant::now();
     let mut sent = 0;
     while begun.elapsed() < time {
-        stream.write(to, write as u64, |_| ()).context("send")?;
+        match is_checked(seed) {
+            true => stream.write(to, write as u64, |_| ()),
+            false => to.write_all(&same),
+        }
+        .context("send")?;
         sent += write as u64;
     }
     Ok(sent)
 }
 
+fn is_checked(seed: u64) -> bool {
+    seed != UNCHECKED && seed != !UNCHECKED
+}
+
 fn take_all(from: &mut impl Read, seed: u64) -> Result<u64> {
     let mut stream = Stream::new(seed);
-    let checked = seed != UNCHECKED && seed != !UNCHECKED;
+    let checked = is_checked(seed);
     let mut buffer = vec![0; 4 * CHUNK];
     let mut taken = 0;
     loop {
