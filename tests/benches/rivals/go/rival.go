@@ -1,4 +1,5 @@
-// The least proxy that Go makes: io.Copy between two TCPConns, which its runtime does with splice(2).
+// The least proxy that Go makes: io.Copy between two connections of TCP or Unix, which its runtime does with splice(2) where
+// it knows how.
 package main
 
 import (
@@ -8,7 +9,14 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 )
+
+// Either a TCPConn or a UnixConn; what io.Copy does depends on which it really is.
+type conn interface {
+	net.Conn
+	CloseWrite() error
+}
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "--version" {
@@ -18,7 +26,7 @@ func main() {
 	if len(os.Args) != 3 {
 		log.Fatal("usage: LISTEN TO")
 	}
-	listener, err := net.Listen("tcp", os.Args[1])
+	listener, err := net.Listen(address(os.Args[1]))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -27,17 +35,25 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		go join(client.(*net.TCPConn), os.Args[2])
+		go join(client.(conn), os.Args[2])
 	}
 }
 
-func join(client *net.TCPConn, to string) {
+// The network and the place in it of ip:port or unix:/path.
+func address(text string) (string, string) {
+	if strings.HasPrefix(text, "unix:") {
+		return "unix", strings.TrimPrefix(text, "unix:")
+	}
+	return "tcp", text
+}
+
+func join(client conn, to string) {
 	defer client.Close()
-	dialled, err := net.Dial("tcp", to)
+	dialled, err := net.Dial(address(to))
 	if err != nil {
 		return
 	}
-	upstream := dialled.(*net.TCPConn)
+	upstream := dialled.(conn)
 	defer upstream.Close()
 	done := make(chan struct{})
 	go func() {
@@ -48,7 +64,7 @@ func join(client *net.TCPConn, to string) {
 	<-done
 }
 
-func carry(to, from *net.TCPConn) {
+func carry(to, from conn) {
 	io.Copy(to, from)
 	to.CloseWrite()
 }

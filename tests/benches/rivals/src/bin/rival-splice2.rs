@@ -1,13 +1,20 @@
 //! tokio-splice2's `copy_bidirectional`.
 
-use std::error::Error;
+use std::{convert::Infallible, error::Error, io};
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let addresses = rivals::addresses("tokio-splice2 0.3")?;
-    rivals::serve(addresses, |mut client, mut upstream| async move {
+use rivals::{Carry, End};
+
+#[derive(Clone, Copy)]
+struct Splice2;
+
+impl Carry for Splice2 {
+    async fn carry(self, mut client: impl End, mut upstream: impl End) -> io::Result<()> {
         tokio_splice2::copy_bidirectional(&mut client, &mut upstream).await?;
         Ok(())
-    })
-    .await
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<Infallible, Box<dyn Error>> {
+    rivals::serve(rivals::addresses("tokio-splice2 0.3")?, Splice2).await
 }
