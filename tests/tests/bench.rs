@@ -16,28 +16,37 @@ use relay_tests::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const NEEDS: [Need; 3] = [Need::Root, Need::Namespaces, Need::Program("socat")];
+/// What socat does is seen with strace.
+const NEEDS: [Need; 4] = [
+    Need::Root,
+    Need::Namespaces,
+    Need::Program("socat"),
+    Need::Program("strace"),
+];
 
-/// A bench of socat, relay by splice and the kernel's routing.
 struct Bench {
     child: Child,
     directory: tempfile::TempDir,
 }
 
 impl Bench {
+    /// Of socat, relay by splice and the kernel's routing.
     fn start(rounds: u32) -> Result<Self> {
+        Self::of(
+            "pingpong-64x1",
+            &["direct", "socat", "relay splice"],
+            rounds,
+        )
+    }
+
+    fn of(workload: &str, contestants: &[&str], rounds: u32) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(xtask()?);
-        command.args(["bench", "pingpong-64x1", "--time", "100"]);
+        command.args(["bench", workload, "--time", "100"]);
         command.args(["--rounds", &rounds.to_string()]);
-        command.args([
-            "--only",
-            "direct",
-            "--only",
-            "socat",
-            "--only",
-            "relay splice",
-        ]);
+        for contestant in contestants {
+            command.args(["--only", contestant]);
+        }
         command.arg("--relay").arg(binary()?);
         command.arg("--json").arg(directory.path().join("json"));
         command.arg("--html").arg(directory.path().join("html"));
@@ -160,6 +169,37 @@ fn rounds_are_counted_and_nothing_is_left_behind() -> Result<()> {
         !page.contains("<script") && !page.contains("src="),
         "not one file"
     );
+    Ok(())
+}
+
+#[test]
+fn unix_sockets_are_measured_and_who_knows_none_does_not_take_part() -> Result<()> {
+    const NAME: &str = "unix_sockets_are_measured_and_who_knows_none_does_not_take_part";
+    if !needs::met(NAME, &NEEDS)? {
+        return Ok(());
+    }
+    let contestants = ["direct", "relay sockmap", "relay splice", "socat"];
+    let mut bench = Bench::of("unix-unix-64k", &contestants, 1)?;
+    ensure!(bench.wait()? == 0, "the bench failed");
+    let results = bench.results()?;
+    for (contestant, moved_by) in [("relay splice", "splice"), ("socat", "copies")] {
+        let row = row(&results, contestant)?;
+        ensure!(rounds(row) == 1 && row["fault"].is_null(), "{row}");
+        let rate = row["rounds"][0][0].as_f64().context("no rate")?;
+        ensure!(rate > 0.0, "{row}");
+        let seen = row["moved_by"].as_str().context("nothing seen")?;
+        ensure!(seen.starts_with(moved_by), "{row}");
+    }
+    let page = fs::read_to_string(bench.directory.path().join("html"))?;
+    for contestant in ["direct", "relay sockmap"] {
+        let row = row(&results, contestant)?;
+        ensure!(rounds(row) == 0 && row["fault"].is_null(), "{row}");
+        ensure!(row["absent"].is_string(), "{row}");
+        ensure!(
+            page.contains(&format!("{contestant} does not take part")),
+            "nothing of {contestant} in the report"
+        );
+    }
     Ok(())
 }
 

@@ -67,6 +67,7 @@ mod tests {
                 .map(|round| round.map(|one| vec![one]))
                 .collect(),
             latency: Vec::new(),
+            absent: None,
             fault: None,
         }
     }

@@ -78,6 +78,11 @@ fn section(table: &Table) -> Markup {
             h3 { "latency by quantile, µs" }
             (PreEscaped(svg))
         }
+        @for row in &table.rows {
+            @if let Some(absent) = &row.absent {
+                p.note { (row.contestant) " does not take part: " (absent) }
+            }
+        }
         @for row in table.rows.iter().filter(|row| row.fault.is_some()) {
             p.fault { (row.contestant) ": " (row.fault.as_deref().unwrap_or_default()) }
         }

@@ -12,9 +12,16 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
 
-use super::nginx::Nginx;
-use crate::{host, load::upstream::Upstream};
+use super::{
+    ends::{Ends, Kind},
+    nginx::Nginx,
+};
+use crate::{
+    host,
+    load::{socket::Address, upstream::Upstream},
+};
 
 /// Where every contestant listens, in a namespace of its own.
 pub(super) const PORT: u16 = 9000;
@@ -55,6 +62,11 @@ enum Behind {
 pub(super) struct Place {
     pub(super) namespace: Namespace,
     number: u8,
+    ends: Ends,
+    /// For Unix sockets, which know no network namespaces.
+    directory: TempDir,
+    /// The upstream, where it is not the lab's: on a Unix socket clients have no address to tell whose they are.
+    upstream: Option<Upstream>,
 }
 
 impl Lab {
@@ -75,14 +87,20 @@ impl Lab {
         })
     }
 
-    /// A place for one more contestant.
-    pub(super) fn place(&mut self) -> Result<Place> {
+    /// A place for one more contestant, between these ends.
+    pub(super) fn place(&mut self, ends: Ends) -> Result<Place> {
         let namespace = Namespace::new()?;
         self.places += 1;
-        let place = Place {
+        let mut place = Place {
             namespace,
             number: self.places,
+            ends,
+            directory: tempfile::tempdir()?,
+            upstream: None,
         };
+        if ends.upstream == Kind::Unix {
+            place.upstream = Some(Upstream::start(place.to())?);
+        }
         let number = place.number;
         let at = |net: u8, end: u8| format!("10.{net}.{number}.{end}/24");
         let middle = &place.namespace;
@@ -93,7 +111,7 @@ impl Lab {
     }
 
     /// Has the kernel route between the two through `place`, and gives where the upstream is then.
-    pub(super) fn route(&self, place: &Place) -> Result<SocketAddr> {
+    pub(super) fn route(&self, place: &Place) -> Result<Address> {
         let number = place.number;
         place.namespace.set("net/ipv4/ip_forward", "1")?;
         let route = |namespace: &Namespace, net: u8, gate: Ipv4Addr| {
@@ -112,10 +130,12 @@ impl Lab {
 
     /// Fails when the upstream has seen something wrong with connections that come by `place`.
     pub(super) fn faultless(&self, place: &Place) -> Result<()> {
-        let Behind::Ours(upstream) = &self.behind else {
-            return Ok(());
+        let ours = |client: Option<IpAddr>| client.is_some_and(|client| place.has(client));
+        let faults = match (&place.upstream, &self.behind) {
+            (Some(upstream), _) => upstream.faults(),
+            (None, Behind::Ours(upstream)) => upstream.faults_of(ours),
+            (None, Behind::Nginx(_)) => return Ok(()),
         };
-        let faults = upstream.faults_of(|client| client.is_some_and(|client| place.has(client)));
         ensure!(faults.is_empty(), "{}", faults.join("; "));
         Ok(())
     }
@@ -123,8 +143,8 @@ impl Lab {
 
 impl Place {
     /// Where a contestant listens here.
-    pub(super) fn listen(&self) -> SocketAddr {
-        SocketAddr::from(([10, 77, self.number, 2], PORT))
+    pub(super) fn listen(&self) -> Address {
+        self.address(self.ends.client, 77, "listen")
     }
 
     /// Whether the upstream sees a client at `address` that comes by here.
@@ -136,8 +156,15 @@ impl Place {
     }
 
     /// Where the upstream is, seen from here.
-    pub(super) fn to(&self) -> SocketAddr {
-        SocketAddr::from(([10, 78, self.number, 2], PORT))
+    pub(super) fn to(&self) -> Address {
+        self.address(self.ends.upstream, 78, "upstream")
+    }
+
+    fn address(&self, kind: Kind, net: u8, name: &str) -> Address {
+        match kind {
+            Kind::Tcp => SocketAddr::from(([10, net, self.number, 2], PORT)).into(),
+            Kind::Unix => Address::Unix(self.directory.path().join(name)),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod cgroup;
 mod compare;
 mod contestant;
 mod curves;
+mod ends;
 mod figures;
 mod html;
 mod interrupt;

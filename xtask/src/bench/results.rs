@@ -55,6 +55,9 @@ pub(super) struct Row {
     /// Quantiles of all rounds together and the latency there, in microseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) latency: Vec<(f64, f64)>,
+    /// Why this is nothing for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) absent: Option<String>,
     /// Why it is missing, or what ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<String>,

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    contestant::{Built, Contestant, Program, proof},
+    contestant::{Built, Contestant, Program, Way, proof},
+    ends::Ends,
     interrupt,
     lab::{Lab, Server},
     results::{Row, Table},
@@ -26,8 +27,8 @@ pub(super) struct Kit {
     pub(super) contestants: Vec<Contestant>,
     pub(super) rounds: usize,
     pub(super) time: Duration,
-    /// What was seen to move the bytes of each; to see it once is enough.
-    pub(super) proofs: RefCell<HashMap<&'static str, String>>,
+    /// What was seen to move the bytes of each between such ends; to see it once is enough.
+    pub(super) proofs: RefCell<HashMap<(&'static str, Ends), String>>,
 }
 
 /// A contestant and what is known of it so far.
@@ -58,7 +59,7 @@ impl Kit {
         let mut players = Vec::new();
         for contestant in &self.contestants {
             progress.set_message(format!("{}: {} starts", workload.name, contestant.name));
-            players.push(self.enter(&mut lab, *contestant));
+            players.push(self.enter(&mut lab, *contestant, workload.ends));
         }
         let rounds = self.rounds.min(workload.rounds);
         for round in 0..rounds {
@@ -87,7 +88,7 @@ impl Kit {
         })
     }
 
-    fn enter(&self, lab: &mut Lab, contestant: Contestant) -> Player {
+    fn enter(&self, lab: &mut Lab, contestant: Contestant, ends: Ends) -> Player {
         let mut player = Player {
             row: Row {
                 contestant: contestant.name.to_owned(),
@@ -95,10 +96,18 @@ impl Kit {
                 moved_by: None,
                 rounds: Vec::new(),
                 latency: Vec::new(),
+                absent: None,
                 fault: None,
             },
             program: None,
             latency: None,
+        };
+        let way = match contestant.between(ends) {
+            Ok(way) => way,
+            Err(why) => {
+                player.row.absent = Some(why.to_owned());
+                return player;
+            }
         };
         let path = match contestant.find(&self.built) {
             Ok(path) => path,
@@ -108,7 +117,7 @@ impl Kit {
             }
         };
         player.row.version = contestant.version(&path);
-        match self.start(lab, contestant, &path) {
+        match self.start(lab, contestant, &path, (ends, way)) {
             Ok((program, proof)) => {
                 player.row.moved_by = proof;
                 player.program = Some(program);
@@ -123,18 +132,18 @@ impl Kit {
         lab: &mut Lab,
         contestant: Contestant,
         path: &Path,
+        (ends, way): (Ends, Way),
     ) -> Result<(Program, Option<String>)> {
         let threads = std::thread::available_parallelism()?.into();
-        let mut program = Program::start(lab, contestant, path, threads)?;
-        let known = self.proofs.borrow().get(contestant.name).cloned();
+        let mut program = Program::start(lab, contestant, path, ends, threads)?;
+        let of = (contestant.name, ends);
+        let known = self.proofs.borrow().get(&of).cloned();
         // Another server answers no probe.
         if known.is_some() || lab.server != Server::Ours {
             return Ok((program, known));
         }
-        let proof = proof::prove(lab, &program).map_err(|error| program.explain(error))?;
-        self.proofs
-            .borrow_mut()
-            .insert(contestant.name, proof.clone());
+        let proof = proof::prove(lab, &program, way).map_err(|error| program.explain(error))?;
+        self.proofs.borrow_mut().insert(of, proof.clone());
         Ok((program, Some(proof)))
     }
 }

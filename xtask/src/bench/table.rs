@@ -53,6 +53,9 @@ fn line(table: &Table, row: &Row, direct: Option<&Row>, peer: Option<&Row>) -> S
             let _ = write!(line, " {ratio:>7}");
         }
     }
+    if let Some(absent) = &row.absent {
+        let _ = write!(line, " does not take part: {absent}");
+    }
     if let Some(fault) = &row.fault {
         let _ = write!(line, "  {fault}");
     }

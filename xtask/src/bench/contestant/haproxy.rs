@@ -5,11 +5,13 @@ use std::{fs, process::Command};
 use anyhow::Result;
 use rustix::process::{Resource, getrlimit};
 
-use super::{Contestant, Site, Source, Way};
+use super::{Contestant, OverUnix, Site, Source, Way};
+use crate::load::socket::Address;
 
 pub(super) const SPLICING: Contestant = Contestant {
     name: "haproxy splice",
     way: Way::Splice,
+    over_unix: OverUnix::Alike,
     source: SOURCE,
     version: &["-v"],
     start: |site| command(site, SPLICE),
@@ -18,6 +20,7 @@ pub(super) const SPLICING: Contestant = Contestant {
 pub(super) const COPYING: Contestant = Contestant {
     name: "haproxy",
     way: Way::Copy,
+    over_unix: OverUnix::Alike,
     source: SOURCE,
     version: &["-v"],
     start: |site| command(site, ""),
@@ -35,12 +38,8 @@ const SPLICE: &str = "option splice-auto
   option splice-response";
 
 fn command(site: &Site<'_>, option: &str) -> Result<Command> {
-    let Site {
-        listen,
-        to,
-        threads,
-        ..
-    } = site;
+    let [listen, to] = [&site.listen, &site.to].map(address);
+    let threads = site.threads;
     // By itself it asks for more than it is given, and ends.
     let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
     let config = format!(
@@ -65,4 +64,12 @@ listen bench
     // In the foreground.
     command.arg("-db").arg("-f").arg(path);
     Ok(command)
+}
+
+/// Its name for an address.
+fn address(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("unix@{}", path.display()),
+    }
 }

@@ -1,5 +1,6 @@
 //! Who takes part: how each is found and started. Each has two threads or processes a machine of two CPUs, nodelay, pipes of
-//! 1 MiB where it splices and buffers of 64 KiB where it copies, where that can be set.
+//! 1 MiB where it splices and buffers of 64 KiB where it copies, where that can be set. Unix sockets have the buffers that
+//! the kernel gives them by itself (net.core.wmem_default), all alike.
 
 mod haproxy;
 mod nginx;
@@ -17,6 +18,7 @@ use std::{
 use anyhow::Result;
 
 pub(super) use self::program::{Program, find};
+use super::ends::Ends;
 use crate::{load::socket::Address, run};
 
 /// What moves the bytes.
@@ -30,6 +32,19 @@ pub(super) enum Way {
     Splice,
     /// Into the process and out again.
     Copy,
+    /// splice(2) or a copy, which depends on its version: what it is is seen, not demanded.
+    Either,
+}
+
+/// What becomes of a contestant where an end is a Unix socket.
+#[derive(Clone, Copy, Debug)]
+enum OverUnix {
+    /// It moves the bytes as it does between sockets of TCP.
+    Alike,
+    /// In a way that depends on the ends.
+    By(fn(Ends) -> Way),
+    /// It does not take part, for this reason.
+    Not(&'static str),
 }
 
 /// What a contestant is started with.
@@ -50,7 +65,9 @@ type Start = fn(&Site<'_>) -> Result<Command>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
+    /// Between sockets of TCP.
     pub(super) way: Way,
+    over_unix: OverUnix,
     /// The program, and Debian's package where there is one.
     source: Source,
     /// What makes it say its version.
@@ -94,6 +111,7 @@ pub(super) const ALL: &[Contestant] = &[
 const DIRECT: Contestant = Contestant {
     name: "direct",
     way: Way::Routed,
+    over_unix: OverUnix::Not("the kernel routes no Unix sockets"),
     source: Source::None,
     version: &[],
     start: |_| Ok(Command::new("true")),
@@ -160,6 +178,16 @@ impl Contestant {
     /// Whether it stands for what people would use instead.
     pub(super) fn is_peer(&self) -> bool {
         matches!(self.way, Way::Splice | Way::Copy)
+    }
+
+    /// How it moves bytes between such ends, or why it does not take part there.
+    pub(super) fn between(&self, ends: Ends) -> Result<Way, &'static str> {
+        match self.over_unix {
+            _ if ends.are_tcp() => Ok(self.way),
+            OverUnix::Alike => Ok(self.way),
+            OverUnix::By(way) => Ok(way(ends)),
+            OverUnix::Not(why) => Err(why),
+        }
     }
 
     pub(super) fn command(&self, site: &Site<'_>) -> Result<Command> {

@@ -4,13 +4,14 @@ use std::{fs, process::Command};
 
 use anyhow::Result;
 
-use super::{Contestant, Site, Source, Way};
+use super::{Contestant, OverUnix, Site, Source, Way};
 
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 pub(super) const NGINX: Contestant = Contestant {
     name: "nginx stream",
     way: Way::Copy,
+    over_unix: OverUnix::Alike,
     source: Source::Debian {
         program: "nginx",
         package: "nginx-light",

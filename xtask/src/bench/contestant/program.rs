@@ -15,6 +15,7 @@ use super::{Contestant, Site, Way};
 use crate::{
     bench::{
         cgroup::Group,
+        ends::Ends,
         lab::{Lab, Place},
     },
     host,
@@ -40,15 +41,16 @@ impl Program {
         lab: &mut Lab,
         contestant: Contestant,
         program: &Path,
+        ends: Ends,
         threads: usize,
     ) -> Result<Self> {
-        let place = lab.place()?;
+        let place = lab.place(ends)?;
         let group = Group::new(&contestant.name.replace([' ', '.'], "-"))?;
         let directory = tempfile::tempdir()?;
         if contestant.way == Way::Routed {
             return Ok(Self {
                 contestant,
-                address: lab.route(&place)?.into(),
+                address: lab.route(&place)?,
                 group,
                 place,
                 child: None,
@@ -57,8 +59,8 @@ impl Program {
         }
         let site = Site {
             program,
-            listen: place.listen().into(),
-            to: place.to().into(),
+            listen: place.listen(),
+            to: place.to(),
             directory: directory.path(),
             threads,
         };
@@ -66,7 +68,7 @@ impl Program {
         let child = spawn(&command, &place, &group, directory.path())?;
         let mut started = Self {
             contestant,
-            address: place.listen().into(),
+            address: place.listen(),
             group,
             place,
             child: Some(child),

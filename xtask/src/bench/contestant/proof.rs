@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    process::{Command, Stdio},
+    path::Path,
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -16,11 +17,11 @@ use crate::{bench::lab::Lab, load::flow};
 const PROBE: Duration = Duration::from_millis(1000);
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Moves bytes through it and fails unless it does so in the way it stands for. Gives what did it.
-pub(in crate::bench) fn prove(lab: &Lab, program: &Program) -> Result<String> {
+/// Moves bytes up through it and fails unless it does so in this way. Gives what did it.
+pub(in crate::bench) fn prove(lab: &Lab, program: &Program, way: Way) -> Result<String> {
     let address = &program.address;
     let probe = || lab.as_client(|| flow::up(address, PROBE, 1, 64 * 1024));
-    match program.contestant.way {
+    match way {
         Way::Routed => Ok("the kernel routes".into()),
         Way::Engine(wanted) => {
             probe()?;
@@ -31,17 +32,18 @@ pub(in crate::bench) fn prove(lab: &Lab, program: &Program) -> Result<String> {
             );
             Ok(engine)
         }
-        Way::Splice => {
+        Way::Splice | Way::Copy | Way::Either => {
             let calls = calls(program, || probe().map(drop))?;
             let spliced = count(&calls, &["splice"]);
-            ensure!(spliced > 0, "it does not splice: {calls:?}");
-            Ok(format!("splice(2), {spliced} calls"))
-        }
-        Way::Copy => {
-            let calls = calls(program, || probe().map(drop))?;
-            let spliced = count(&calls, &["splice"]);
-            ensure!(spliced == 0, "it splices: {calls:?}");
             let reads = count(&calls, &["read", "recvfrom", "readv", "recvmsg"]);
+            ensure!(
+                way != Way::Splice || spliced > 0,
+                "it does not splice: {calls:?}"
+            );
+            ensure!(way != Way::Copy || spliced == 0, "it splices: {calls:?}");
+            if spliced > 0 {
+                return Ok(format!("splice(2), {spliced} calls"));
+            }
             ensure!(reads > 0, "it reads nothing: {calls:?}");
             Ok(format!("copies, {reads} reads"))
         }
@@ -73,42 +75,72 @@ pub(in crate::bench) fn calls(
 ) -> Result<Vec<(String, u64)>> {
     let directory = tempfile::tempdir()?;
     let output = directory.path().join("calls");
-    let mut command = Command::new("strace");
-    command
-        .args(["-f", "-c", "-U", "name,calls", "-o"])
-        .arg(&output);
-    for process in program.processes()? {
-        command.args(["-p", &process.to_string()]);
-    }
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    let mut tracer = command.spawn().context("strace, of Debian's strace")?;
-    let traced = wait_traced(program, &mut tracer).and_then(|()| act());
+    let mut tracer = attach(program, &output)?;
+    let acted = act();
     // The table is written at the end.
-    let _ = kill_process(Pid::from_child(&tracer), Signal::INT);
-    tracer.wait()?;
-    traced?;
+    stop(&mut tracer)?;
+    acted?;
     let table = fs::read_to_string(&output).context("strace wrote no table")?;
     Ok(table.lines().filter_map(row).collect())
 }
 
-fn wait_traced(program: &Program, tracer: &mut std::process::Child) -> Result<()> {
+/// strace on all processes.
+fn attach(program: &Program, output: &Path) -> Result<Child> {
     let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let processes = program.processes()?;
+        let mut command = Command::new("strace");
+        command.args(["-f", "-c", "-U", "name,calls", "-o"]);
+        command.arg(output);
+        for process in &processes {
+            command.args(["-p", &process.to_string()]);
+        }
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let mut tracer = command.spawn().context("strace, of Debian's strace")?;
+        let traced = wait_traced(program, &processes, &mut tracer, deadline);
+        if !matches!(traced, Ok(true)) {
+            stop(&mut tracer)?;
+        }
+        if traced? {
+            return Ok(tracer);
+        }
+    }
+    bail!("strace does not attach");
+}
+
+fn stop(tracer: &mut Child) -> Result<()> {
+    let _ = kill_process(Pid::from_child(tracer), Signal::INT);
+    tracer.wait()?;
+    Ok(())
+}
+
+/// Waits until all of `known` are traced. False when there is another that is not, for it was forked meanwhile.
+fn wait_traced(
+    program: &Program,
+    known: &[u32],
+    tracer: &mut Child,
+    deadline: Instant,
+) -> Result<bool> {
     while Instant::now() < deadline {
         if let Some(status) = tracer.try_wait()? {
             bail!("strace ended: {status}");
         }
-        let processes = program.processes()?;
-        let traced = |process: &u32| {
+        let untraced = |process: &u32| {
             let status = fs::read_to_string(format!("/proc/{process}/status"));
             // One that has ended needs no tracer.
-            status.map_or(true, |status| !status.contains("TracerPid:\t0\n"))
+            status.is_ok_and(|status| status.contains("TracerPid:\t0\n"))
         };
-        if processes.iter().all(traced) {
-            return Ok(());
+        let left = program.processes()?.into_iter().filter(untraced);
+        let left = Vec::from_iter(left);
+        if left.is_empty() {
+            return Ok(true);
+        }
+        if left.iter().all(|process| !known.contains(process)) {
+            return Ok(false);
         }
         thread::sleep(Duration::from_millis(10));
     }
-    bail!("strace does not attach");
+    Ok(false)
 }
 
 fn row(line: &str) -> Option<(String, u64)> {

@@ -2,12 +2,15 @@
 
 use std::process::Command;
 
-use super::{Contestant, Site, Source, Way};
+use super::{Contestant, OverUnix, Site, Source, Way};
 
 pub(super) const AUTO: Contestant = of("relay auto", "auto", |site| Ok(command(site, "auto")));
-pub(super) const SOCKMAP: Contestant = of("relay sockmap", "sockmap", |site| {
-    Ok(command(site, "sockmap"))
-});
+pub(super) const SOCKMAP: Contestant = Contestant {
+    over_unix: OverUnix::Not("its sockmap engine carries TCP only"),
+    ..of("relay sockmap", "sockmap", |site| {
+        Ok(command(site, "sockmap"))
+    })
+};
 pub(super) const SPLICE: Contestant =
     of("relay splice", "splice", |site| Ok(command(site, "splice")));
 pub(super) const COPY: Contestant = of("relay copy", "copy", |site| Ok(command(site, "copy")));
@@ -16,6 +19,7 @@ const fn of(name: &'static str, engine: &'static str, start: super::Start) -> Co
     Contestant {
         name,
         way: Way::Engine(engine),
+        over_unix: OverUnix::Alike,
         source: Source::Relay,
         version: &["--version"],
         start,

@@ -2,18 +2,38 @@
 
 use std::{path::PathBuf, process::Command};
 
-use super::{Contestant, Site, Source, Way, program};
-use crate::{host, load::socket::Address};
+use super::{Contestant, OverUnix, Site, Source, Way, program};
+use crate::{
+    bench::ends::{Ends, Kind},
+    host,
+    load::socket::Address,
+};
 
 pub(super) const SPLICE2: Contestant = of("tokio-splice2", "rival-splice2", Way::Splice);
 pub(super) const TOKIO: Contestant = of("tokio copy", "rival-tokio", Way::Copy);
-pub(super) const REALM: Contestant = of("realm", "rival-realm", Way::Splice);
-pub(super) const GO: Contestant = of("go io.Copy", "go", Way::Splice);
+pub(super) const REALM: Contestant = Contestant {
+    over_unix: OverUnix::Not("it listens on TCP and connects to TCP only"),
+    ..of("realm", "rival-realm", Way::Splice)
+};
+pub(super) const GO: Contestant = Contestant {
+    over_unix: OverUnix::By(go),
+    ..of("go io.Copy", "go", Way::Splice)
+};
+
+/// Of its streams up: its runtime splices to TCP from either, to Unix only from TCP, and that since Go 1.23.
+fn go(ends: Ends) -> Way {
+    match (ends.client, ends.upstream) {
+        (_, Kind::Tcp) => Way::Splice,
+        (Kind::Tcp, Kind::Unix) => Way::Either,
+        (Kind::Unix, Kind::Unix) => Way::Copy,
+    }
+}
 
 const fn of(name: &'static str, program: &'static str, way: Way) -> Contestant {
     Contestant {
         name,
         way,
+        over_unix: OverUnix::Alike,
         source: Source::Rival(program),
         version: &["--version"],
         start: |site| Ok(command(site)),

@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
-use super::{Contestant, Site, Source, Way};
+use super::{Contestant, OverUnix, Site, Source, Way};
 use crate::load::socket::Address;
 
 pub(super) const SOCAT: Contestant = Contestant {
     name: "socat",
     way: Way::Copy,
+    over_unix: OverUnix::Alike,
     source: Source::Debian {
         program: "socat",
         package: "socat",

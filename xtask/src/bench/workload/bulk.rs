@@ -1,4 +1,4 @@
-//! Streams that go as fast as they can: one, eight, and one in writes of every size.
+//! Streams that go as fast as they can: one, eight, and one in writes of every size, over sockets of TCP and of Unix.
 
 use std::thread;
 
@@ -6,12 +6,18 @@ use anyhow::{Result, anyhow};
 
 use super::{Cost, Turn, Values, Workload};
 use crate::{
-    bench::results::{Better, Metric},
+    bench::{
+        ends::Ends,
+        results::{Better, Metric},
+    },
     load::{
         flow::{self, Moved},
         stream::{CHUNK, UNCHECKED},
     },
 };
+
+/// There are many of these, and the hour is short.
+const MIXED_ROUNDS: usize = 3;
 
 pub(super) fn all() -> Vec<Workload> {
     let streams = |streams: u64| Workload {
@@ -25,8 +31,9 @@ pub(super) fn all() -> Vec<Workload> {
         ..Workload::default()
     };
     let mut all = vec![streams(1), streams(8)];
-    for kib in [1, 4, 16, 64, 256, 1024] {
-        all.push(sweep(kib));
+    let mixes = [Ends::UNIX_TCP, Ends::TCP_UNIX, Ends::UNIX_UNIX];
+    for ends in [Ends::default()].into_iter().chain(mixes) {
+        all.extend([1, 4, 16, 64, 256, 1024].map(|kib| sweep(ends, kib)));
     }
     all
 }
@@ -59,10 +66,19 @@ pub(super) fn measure(turn: &Turn<'_>, streams: u64) -> Result<Values> {
     })
 }
 
-fn sweep(kib: usize) -> Workload {
+fn sweep(ends: Ends, kib: usize) -> Workload {
+    let Ends { client, upstream } = ends;
+    let (name, rounds) = match ends.are_tcp() {
+        true => ("size".into(), usize::MAX),
+        false => (ends.to_string(), MIXED_ROUNDS),
+    };
     Workload {
-        name: format!("size-{kib}k"),
-        about: format!("one stream up, in writes of {kib} KiB"),
+        name: format!("{name}-{kib}k"),
+        about: format!(
+            "one stream up, in writes of {kib} KiB, from a {client} socket to a {upstream} socket"
+        ),
+        rounds,
+        ends,
         metrics: vec![
             Metric::new("up", "Gb/s", Better::More),
             Metric::new("CPU, machine", "s per GB", Better::Less),

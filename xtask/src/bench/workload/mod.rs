@@ -15,6 +15,7 @@ use anyhow::{Result, bail};
 
 use super::{
     contestant::Program,
+    ends::Ends,
     lab::{Lab, Server},
     results::Metric,
 };
@@ -29,6 +30,8 @@ pub(super) struct Workload {
     pub(super) metrics: Vec<Metric>,
     /// How often at most: some things are the same each time.
     pub(super) rounds: usize,
+    /// What clients connect to, and what the contestants do.
+    pub(super) ends: Ends,
     /// Who answers behind the contestants.
     pub(super) server: Server,
     pub(super) run: Box<Measure>,
@@ -45,6 +48,7 @@ impl Default for Workload {
             quick: false,
             metrics: Vec::new(),
             rounds: usize::MAX,
+            ends: Ends::default(),
             server: Server::Ours,
             run: Box::new(|_| bail!("nothing to do")),
         }
