@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, collections::HashMap, path::Path, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
@@ -180,6 +180,9 @@ impl Player {
             };
             all.add(latency).context("a histogram")?;
         }
+        // JSON has no place for what comes of a division by nothing.
+        let finite = values.samples.iter().all(|sample| sample.is_finite());
+        ensure!(finite, "nothing was done in the time");
         self.row.rounds.push(Some(values.samples));
         Ok(())
     }

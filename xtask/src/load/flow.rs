@@ -79,7 +79,8 @@ fn send_for(to: &mut impl Write, time: Duration, seed: u64, write: usize) -> Res
     }
     let begun = Instant::now();
     let mut sent = 0;
-    while begun.elapsed() < time {
+    // One at least, however busy the machine.
+    while sent == 0 || begun.elapsed() < time {
         match is_checked(seed) {
             true => stream.write(to, write as u64, |_| ()),
             false => to.write_all(&same),
