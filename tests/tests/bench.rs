@@ -1,8 +1,9 @@
 //! The bench itself: what it starts is gone afterwards, and who dies is reported while the rest go on.
 
 use std::{
-    fs,
-    os::unix::process::CommandExt,
+    ffi::OsStr,
+    fs::{self, File},
+    os::unix::{fs::symlink, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -24,6 +25,9 @@ const NEEDS: [Need; 4] = [
     Need::Program("strace"),
 ];
 
+/// What Linux says of its own functions to those it trusts.
+const SYMBOLS: &str = "/proc/kallsyms";
+
 struct Bench {
     child: Child,
     directory: tempfile::TempDir,
@@ -40,9 +44,20 @@ impl Bench {
     }
 
     fn of(workload: &str, contestants: &[&str], rounds: u32) -> Result<Self> {
+        Self::with(workload, contestants, rounds, 100, |_, _| Ok(()))
+    }
+
+    /// With turns of `millis`, and what `more` adds to the command, which may write to the directory.
+    fn with(
+        workload: &str,
+        contestants: &[&str],
+        rounds: u32,
+        millis: u32,
+        more: impl FnOnce(&mut Command, &Path) -> Result<()>,
+    ) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(xtask()?);
-        command.args(["bench", workload, "--time", "100"]);
+        command.args(["bench", workload, "--time", &millis.to_string()]);
         command.args(["--rounds", &rounds.to_string()]);
         for contestant in contestants {
             command.args(["--only", contestant]);
@@ -51,10 +66,33 @@ impl Bench {
         command.arg("--json").arg(directory.path().join("json"));
         command.arg("--html").arg(directory.path().join("html"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
+        more(&mut command, directory.path())?;
         // What it hears is meant for it alone.
         command.process_group(0);
         let child = command.spawn().context("xtask")?;
         Ok(Self { child, directory })
+    }
+
+    /// With flame graphs, and what it says kept.
+    fn profiling(millis: u32, path: &OsStr) -> Result<Self> {
+        let contestants = ["direct", "socat", "relay splice"];
+        Self::with(
+            "pingpong-64x1",
+            &contestants,
+            1,
+            millis,
+            |command, directory| {
+                let graphs = directory.join("graphs");
+                command.arg(format!("--profile={}", graphs.display()));
+                command.env("PATH", path);
+                command.stderr(File::create(directory.join("said"))?);
+                Ok(())
+            },
+        )
+    }
+
+    fn said(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.directory.path().join("said"))?)
     }
 
     /// The control groups of its contestants.
@@ -241,5 +279,127 @@ fn an_interrupt_keeps_what_is_done_and_leaves_nothing() -> Result<()> {
         Ok(processes.iter().all(|one| gone(*one)))
     })?;
     row(&bench.results()?, "relay splice")?;
+    Ok(())
+}
+
+/// Whether perf is there, may record all CPUs, and is told what the kernel's functions are called.
+fn perf_works() -> Result<bool> {
+    let directory = tempfile::tempdir()?;
+    let mut perf = Command::new("perf");
+    perf.args(["record", "--all-cpus", "--output"]);
+    perf.arg(directory.path().join("data")).args(["--", "true"]);
+    perf.stdout(Stdio::null()).stderr(Stdio::null());
+    let records = perf.status().is_ok_and(|status| status.success());
+    let symbols = fs::read_to_string(SYMBOLS)?;
+    let first = symbols.lines().next().unwrap_or_default();
+    Ok(records && !first.starts_with("0000000000000000"))
+}
+
+/// The processes that `parent` has started and that are called `name`.
+fn children(parent: u32, name: &str) -> Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let status = fs::read_to_string(entry.path().join("status"));
+        // One that ends meanwhile is none.
+        let Ok(status) = status else { continue };
+        let of = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        if of("Name:") == name && of("PPid:") == parent.to_string() {
+            found.extend(of("Pid:").parse().ok().and_then(Pid::from_raw));
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn without_perf_nothing_is_measured() -> Result<()> {
+    let empty = tempfile::tempdir()?;
+    let mut bench = Bench::profiling(100, empty.path().as_os_str())?;
+    ensure!(bench.wait()? == 1, "{}", bench.said()?);
+    let said = bench.said()?;
+    ensure!(
+        said.contains("linux-perf") && said.contains("--install"),
+        "{said}"
+    );
+    ensure!(bench.results().is_err(), "it has measured");
+    Ok(())
+}
+
+#[test]
+fn where_perf_cannot_record_nothing_is_measured() -> Result<()> {
+    let programs = tempfile::tempdir()?;
+    // Fails as perf does, whatever it is told to do.
+    symlink("/bin/false", programs.path().join("perf"))?;
+    let mut bench = Bench::profiling(100, programs.path().as_os_str())?;
+    ensure!(bench.wait()? == 1, "{}", bench.said()?);
+    let said = bench.said()?;
+    for word in ["perf record", "perf_event_paranoid=-1", "CAP_PERFMON"] {
+        ensure!(said.contains(word), "no {word}: {said}");
+    }
+    ensure!(bench.results().is_err(), "it has measured");
+    Ok(())
+}
+
+#[test]
+fn a_profile_names_what_ran() -> Result<()> {
+    if !needs::met("a_profile_names_what_ran", &NEEDS)? {
+        return Ok(());
+    }
+    let path = std::env::var_os("PATH").context("no PATH")?;
+    let mut bench = Bench::profiling(100, &path)?;
+    let code = bench.wait()?;
+    if !perf_works()? {
+        let said = bench.said()?;
+        let why = ["linux-perf", "perf_event_paranoid=-1", "kptr_restrict"];
+        let told = why.iter().any(|word| said.contains(word));
+        ensure!(code == 1 && told, "{code}: {said}");
+        return Ok(());
+    }
+    ensure!(code == 0, "{}", bench.said()?);
+    let results = bench.results()?;
+    let page = fs::read_to_string(bench.directory.path().join("html"))?;
+    for contestant in ["direct", "socat", "relay splice"] {
+        let row = row(&results, contestant)?;
+        ensure!(rounds(row) == 1 && row["fault"].is_null(), "{row}");
+        let profile = &row["profile"];
+        let name = profile["svg"].as_str().context("no graph")?;
+        ensure!(
+            page.contains(&format!("href=\"graphs/{name}\"")),
+            "no link to {name}"
+        );
+        let svg = fs::read_to_string(bench.directory.path().join("graphs").join(name))?;
+        // Under every round trip, in whichever functions it was met.
+        ensure!(svg.contains("<svg") && svg.contains("tcp_sendmsg"), "{svg}");
+        let hottest = profile["hottest"][0][0].as_str().context("no function")?;
+        ensure!(page.contains(hottest), "no {hottest} in the report");
+    }
+    let kept = fs::read_dir(bench.directory.path().join("graphs"))?;
+    ensure!(kept.count() == 3, "more than the graphs is kept");
+    Ok(())
+}
+
+#[test]
+fn an_end_in_mid_profile_leaves_no_perf() -> Result<()> {
+    if !needs::met("an_end_in_mid_profile_leaves_no_perf", &NEEDS)? || !perf_works()? {
+        return Ok(());
+    }
+    let path = std::env::var_os("PATH").context("no PATH")?;
+    for signal in [Signal::INT, Signal::KILL] {
+        let mut bench = Bench::profiling(1000, &path)?;
+        let parent = bench.child.id();
+        // One that only tries whether perf works is there before them.
+        bench.processes("relay-splice")?;
+        let perf = patience::until("perf", || {
+            let perf = children(parent, "perf")?;
+            Ok((!perf.is_empty()).then_some(perf))
+        })?;
+        kill_process(Pid::from_child(&bench.child), signal)?;
+        let code = patience::until("the bench to end", || Ok(bench.child.try_wait()?))?.code();
+        let expected = (signal == Signal::INT).then_some(130);
+        ensure!(code == expected, "{code:?}: {}", bench.said()?);
+        patience::until_true("perf to end", || Ok(perf.iter().all(|one| gone(*one))))?;
+    }
     Ok(())
 }

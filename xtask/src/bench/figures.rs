@@ -68,6 +68,7 @@ mod tests {
                 .collect(),
             latency: Vec::new(),
             absent: None,
+            profile: None,
             fault: None,
         }
     }

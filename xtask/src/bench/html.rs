@@ -21,10 +21,11 @@ h3 { font-size: .95rem; margin: 1rem 0 .3rem; color: #4a5668; font-weight: 600; 
 .fill { height: 100%; background: #a9b4c2; } .ours .fill { background: #1f77b4; } .direct .fill { background: #dfe4ea; outline: 1px dashed #a9b4c2; }
 .ours .name { font-weight: 600; } .best .value { font-weight: 700; }
 table { border-collapse: collapse; font-size: .85rem; } td, th { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; }
-.fault { color: #a33; } .note { color: #4a5668; font-size: .85rem; } svg { max-width: 100%; height: auto; }
+th { white-space: nowrap; } .share { white-space: nowrap; margin-right: .7rem; } .fault { color: #a33; } .note { color: #4a5668; font-size: .85rem; } svg { max-width: 100%; height: auto; }
 ";
 
-pub(super) fn page(run: &Run) -> String {
+/// With links to flame graphs where `graphs` says where they are, as a link to their directory.
+pub(super) fn page(run: &Run, graphs: Option<&str>) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -37,7 +38,7 @@ pub(super) fn page(run: &Run) -> String {
             body {
                 h1 { "relay beside other forwarders" }
                 (about(run))
-                @for table in &run.tables { (section(table)) }
+                @for table in &run.tables { (section(table, graphs)) }
             }
         }
     };
@@ -66,7 +67,7 @@ fn about(run: &Run) -> Markup {
     }
 }
 
-fn section(table: &Table) -> Markup {
+fn section(table: &Table, graphs: Option<&str>) -> Markup {
     let drawn = curves::draw(table);
     html! {
         h2 { (table.workload) }
@@ -78,6 +79,7 @@ fn section(table: &Table) -> Markup {
             h3 { "latency by quantile, µs" }
             (PreEscaped(svg))
         }
+        (profiles(table, graphs))
         @for row in &table.rows {
             @if let Some(absent) = &row.absent {
                 p.note { (row.contestant) " does not take part: " (absent) }
@@ -85,6 +87,38 @@ fn section(table: &Table) -> Markup {
         }
         @for row in table.rows.iter().filter(|row| row.fault.is_some()) {
             p.fault { (row.contestant) ": " (row.fault.as_deref().unwrap_or_default()) }
+        }
+    }
+}
+
+fn profiles(table: &Table, graphs: Option<&str>) -> Markup {
+    let rows = table.rows.iter();
+    let profiles = rows.filter_map(|row| Some((&row.contestant, row.profile.as_ref()?)));
+    let profiles = Vec::from_iter(profiles);
+    html! {
+        @if !profiles.is_empty() {
+            h3 { "where CPU time went, whole machine: functions without those they call, % of busy samples" }
+            p.note {
+                "Where a machine counts no cycles, as most virtual ones, time with interrupts off shows in the function that turns "
+                "them on, such as _raw_spin_unlock_irqrestore and finish_task_switch."
+            }
+            table {
+                @for (contestant, profile) in profiles {
+                    tr {
+                        th {
+                            @match graphs {
+                                Some(graphs) => a href=(format!("{graphs}{}", profile.svg)) { (contestant) },
+                                None => (contestant),
+                            }
+                        }
+                        td {
+                            @for (function, share) in &profile.hottest {
+                                span.share { (function) " " (format!("{share:.1}")) } " "
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

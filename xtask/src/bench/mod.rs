@@ -11,6 +11,7 @@ mod interrupt;
 mod lab;
 mod machine;
 mod nginx;
+mod profile;
 mod results;
 mod rounds;
 mod table;
@@ -29,6 +30,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::{
     contestant::{Built, Contestant},
     machine::Machine,
+    profile::Profiler,
     results::Run,
     rounds::Kit,
     workload::Workload,
@@ -64,6 +66,10 @@ pub(crate) struct Args {
     /// Where the report goes [default: bench.html in the target directory].
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Give everyone one more turn of each workload, for a flame graph by perf [default DIR: bench-profile in the target
+    /// directory].
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    profile: Option<Option<PathBuf>>,
     /// Say what changed beyond the noise since this run.
     #[arg(long, value_name = "OLD.json")]
     compare: Option<PathBuf>,
@@ -93,7 +99,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("\nraw samples: {}", path.display());
     }
     let path = or_target(args.html.as_ref(), "bench.html")?;
-    fs::write(&path, html::page(&results)).with_context(|| path.display().to_string())?;
+    let graphs = graphs(args)?.filter(|directory| directory.is_dir());
+    let graphs = graphs.map(|directory| profile::link(&directory, &path));
+    let graphs = graphs.transpose()?;
+    fs::write(&path, html::page(&results, graphs.as_deref()))
+        .with_context(|| path.display().to_string())?;
     println!("report: {}", path.display());
     if interrupt::came() {
         println!("interrupted: what was done before is in them");
@@ -110,7 +120,15 @@ fn measure(args: &Args) -> Result<Run> {
     let workloads = chosen(args)?;
     let contestants = contestants(&args.only)?;
     if args.install {
-        install(&contestants)?;
+        install(&contestants, args.profile.is_some())?;
+    }
+    let graphs = graphs(args)?;
+    let mut profiler = graphs.as_deref().map(Profiler::new).transpose()?;
+    if let Some(profiler) = &mut profiler
+        && args.relay.is_none()
+        && contestants.iter().any(Contestant::is_ours)
+    {
+        profiler.build()?;
     }
     let kit = Kit {
         built: Built::new(&contestants, args.relay.as_deref())?,
@@ -118,6 +136,7 @@ fn measure(args: &Args) -> Result<Run> {
         rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }).max(1),
         time: Duration::from_millis(args.time.unwrap_or(if args.quick { 500 } else { 1500 })),
         proofs: RefCell::default(),
+        profiler,
     };
     let begun = host::output(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]))?;
     let mut results = Run {
@@ -136,6 +155,9 @@ fn measure(args: &Args) -> Result<Run> {
             .play(workload, &progress)
             .with_context(|| workload.name.clone())?;
         progress.suspend(|| println!("{}", table::text(&table)));
+        if let Some(graphs) = &graphs {
+            progress.suspend(|| print!("{}", profile::listing(graphs, &table)));
+        }
         results.tables.push(table);
     }
     progress.finish_and_clear();
@@ -152,6 +174,15 @@ fn or_target(given: Option<&PathBuf>, name: &str) -> Result<PathBuf> {
     match given {
         Some(path) => Ok(path.clone()),
         None => Ok(host::target()?.join(name)),
+    }
+}
+
+/// The directory of the flame graphs, where they are wanted.
+fn graphs(args: &Args) -> Result<Option<PathBuf>> {
+    match &args.profile {
+        None => Ok(None),
+        Some(Some(given)) => Ok(Some(given.clone())),
+        Some(None) => profile::default_directory().map(Some),
     }
 }
 
@@ -215,8 +246,9 @@ fn named(names: &[String], given: &[String], what: &str) -> Result<Vec<bool>> {
 }
 
 /// Without starting the servers that come with the packages: a bench leaves no service behind.
-fn install(contestants: &[Contestant]) -> Result<()> {
+fn install(contestants: &[Contestant], profile: bool) -> Result<()> {
     let mut packages = vec!["strace", "ethtool", "golang-go", "wrk"];
+    packages.extend(profile.then_some(profile::PACKAGE));
     packages.extend(contestants.iter().flat_map(Contestant::packages));
     packages.sort_unstable();
     packages.dedup();

@@ -58,9 +58,25 @@ pub(super) struct Row {
     /// Why this is nothing for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) absent: Option<String>,
+    /// Where CPU time went in one more turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) profile: Option<Profile>,
     /// Why it is missing, or what ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<String>,
+}
+
+/// Where the whole machine's CPU time went.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Profile {
+    /// The file of the flame graph.
+    pub(super) svg: String,
+    /// Samples of busy CPUs.
+    pub(super) samples: u64,
+    /// Samples of idle ones.
+    pub(super) idle: u64,
+    /// Functions, without those they call, and their share of the samples of busy CPUs in percent.
+    pub(super) hottest: Vec<(String, f64)>,
 }
 
 impl Metric {

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, collections::HashMap, path::Path, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
@@ -11,6 +11,7 @@ use super::{
     ends::Ends,
     interrupt,
     lab::{Lab, Server},
+    profile::Profiler,
     results::{Row, Table},
     workload::{Turn, Values, Workload, pingpong::micros},
 };
@@ -29,6 +30,8 @@ pub(super) struct Kit {
     pub(super) time: Duration,
     /// What was seen to move the bytes of each between such ends; to see it once is enough.
     pub(super) proofs: RefCell<HashMap<(&'static str, Ends), String>>,
+    /// Where flame graphs are wanted.
+    pub(super) profiler: Option<Profiler>,
 }
 
 /// A contestant and what is known of it so far.
@@ -50,7 +53,13 @@ impl Kit {
     }
 
     fn turns(&self, workload: &Workload) -> u64 {
-        (self.rounds.min(workload.rounds) * self.contestants.len()) as u64
+        let rounds = self.rounds.min(workload.rounds) + usize::from(self.drawn(workload).is_some());
+        (rounds * self.contestants.len()) as u64
+    }
+
+    /// Who draws it: of what is counted once, rather than done again and again, there is nothing to see.
+    fn drawn(&self, workload: &Workload) -> Option<&Profiler> {
+        self.profiler.as_ref().filter(|_| workload.rounds > 1)
     }
 
     /// Plays one workload with all of them. A contestant that fails is out, and the rest go on.
@@ -79,6 +88,19 @@ impl Kit {
                 progress.inc(1);
             }
         }
+        if let Some(profiler) = self.drawn(workload) {
+            for player in players.iter_mut().filter(|_| !interrupt::came()) {
+                progress.set_message(format!(
+                    "{}: {}, flame graph",
+                    workload.name, player.row.contestant
+                ));
+                if let Err(error) = self.profile(profiler, workload, &mut lab, player) {
+                    let name = &player.row.contestant;
+                    progress.suspend(|| eprintln!("no flame graph of {name}: {error:#}"));
+                }
+                progress.inc(1);
+            }
+        }
         let rows = players.into_iter().map(Player::leave);
         Ok(Table {
             workload: workload.name.clone(),
@@ -86,6 +108,37 @@ impl Kit {
             metrics: workload.metrics.clone(),
             rows: rows.collect(),
         })
+    }
+
+    /// One more turn, in no figure, of a forwarder started for it.
+    fn profile(
+        &self,
+        profiler: &Profiler,
+        workload: &Workload,
+        lab: &mut Lab,
+        player: &mut Player,
+    ) -> Result<()> {
+        let Some(measured) = player.program.take() else {
+            return Ok(());
+        };
+        let contestant = measured.contestant;
+        measured.stop()?;
+        let path = match profiler.program(contestant) {
+            Some(path) => path,
+            None => contestant.find(&self.built).map_err(Error::msg)?,
+        };
+        let threads = std::thread::available_parallelism()?.into();
+        let mut program = Program::start(lab, contestant, &path, workload.ends, threads)?;
+        let mut turn = |time| {
+            let (lab, program) = (&*lab, &mut program);
+            (workload.run)(&mut Turn { lab, program, time })
+        };
+        // It may still be starting although it listens.
+        turn(self.time.min(Duration::from_millis(100)))?;
+        let profile = profiler.watch(&workload.name, contestant.name, || turn(self.time));
+        program.stop()?;
+        player.row.profile = Some(profile?);
+        Ok(())
     }
 
     fn enter(&self, lab: &mut Lab, contestant: Contestant, ends: Ends) -> Player {
@@ -97,6 +150,7 @@ impl Kit {
                 rounds: Vec::new(),
                 latency: Vec::new(),
                 absent: None,
+                profile: None,
                 fault: None,
             },
             program: None,

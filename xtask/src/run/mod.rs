@@ -31,6 +31,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Err(error).with_context(|| relay.display().to_string())
 }
 
+/// Builds relay in release with frame pointers, which a profiler follows, in a place of its own.
+pub(crate) fn build_with_frames() -> Result<PathBuf> {
+    let target = host::target()?.join("frames");
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--release", "--package", "relay"]);
+    cargo.arg("--target-dir").arg(&target);
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    cargo.env("RUSTFLAGS", flags + " -Cforce-frame-pointers=yes");
+    // It would hide the others.
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    host::succeed(&mut cargo)?;
+    Ok(target.join("release/relay"))
+}
+
 /// Builds relay in release.
 pub(crate) fn build() -> Result<PathBuf> {
     host::succeed(host::cargo().args(["build", "--release", "--package", "relay"]))?;
