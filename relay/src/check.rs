@@ -13,7 +13,7 @@ use relay::{
         sockmap::{SelfTest, Sockmap},
         splice::Splice,
     },
-    plan::EngineKind,
+    plan::{EngineKind, Sizes},
     probe::{self, Fact},
 };
 use serde::Serialize;
@@ -70,7 +70,7 @@ pub(crate) async fn run(check: Check) -> anyhow::Result<()> {
     let begun = Instant::now();
     let splice = Row::new(
         EngineKind::Splice,
-        &Splice::start(&Room::default()),
+        &Splice::start(Sizes::default(), &Room::default()),
         begun.elapsed(),
     );
     let copy = Row::new(EngineKind::Copy, &Ok(()), Duration::ZERO);

@@ -30,7 +30,7 @@ const USAGE: u8 = 2;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Forward.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Say what this host can do.
     Check(Check),
     /// Ask a relay that runs.
@@ -110,7 +110,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
         },
         Some(Commands::Ask(ask)) => Ok(Command::Ask(ask)),
         None => serve(typed.serve)
-            .map(Command::Serve)
+            .map(|serve| Command::Serve(Box::new(serve)))
             .map_err(Refusal::Usage),
     }
 }

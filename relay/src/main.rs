@@ -18,7 +18,7 @@ use cli::Command;
 
 fn main() -> ExitCode {
     let done = match cli::parse(std::env::args_os()) {
-        Ok(Command::Serve(serve)) => start::start(serve),
+        Ok(Command::Serve(serve)) => start::start(*serve),
         Ok(Command::Ask(ask)) => on_runtime(|| (), ask::run(ask)).map(|()| ExitCode::SUCCESS),
         Ok(Command::Check(check)) => {
             on_runtime(|| (), check::run(check)).map(|()| ExitCode::SUCCESS)

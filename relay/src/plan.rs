@@ -7,6 +7,7 @@ mod listener;
 mod outgoing;
 mod rate;
 mod route;
+mod size;
 mod span;
 mod tcp;
 mod upstream;
@@ -32,6 +33,7 @@ pub use self::{
     outgoing::Outgoing,
     rate::{Rate, Rates},
     route::{Limits, Route},
+    size::{Size, Sizes},
     span::Span,
     tcp::{Keepalive, Tcp},
     upstream::{Balance, Check, Eject, Pool, Target, To, Upstream},
@@ -277,6 +279,8 @@ pub struct Policy {
     pub choice: Choice,
     /// Offer sockmap on a kernel version known to be harmful, if its self-test passes.
     pub trust_kernel: bool,
+    /// What splice and copy move bytes through.
+    pub sizes: Sizes,
 }
 
 /// An engine forced, or the ladder.
@@ -359,6 +363,7 @@ mod tests {
         Policy {
             choice,
             trust_kernel: false,
+            sizes: Sizes::default(),
         }
     }
 

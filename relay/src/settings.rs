@@ -17,7 +17,7 @@ use merge::{Merge, option::overwrite_none};
 use relay::{
     plan::{
         Address, Check, Door, Eject, Greet, Limits, Listen, Names, Outgoing, Place, Plan, Policy,
-        Pool, Route, Span, Target, To,
+        Pool, Route, Sizes, Span, Target, To,
     },
     privileges::{Account, Keep, Wanted},
 };
@@ -30,7 +30,7 @@ use self::{
     to::Tos,
     values::{
         Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Permissions, Proxy, Server,
-        Socket, Speed,
+        Socket, Speed, Vessel,
     },
 };
 use crate::logs::{Format, Log};
@@ -46,6 +46,12 @@ pub(crate) struct Given {
     /// Offer sockmap also on a kernel version known to harm it, for kernels that were patched.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     trust_kernel: Option<bool>,
+    /// Bytes that a pipe of splice is to hold, from 4KiB to 64MiB; the kernel may grant less [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    pipe_size: Option<Vessel>,
+    /// Bytes that a buffer of copy holds, from 4KiB to 64MiB [default: 256KiB].
+    #[arg(long, value_name = "SIZE")]
+    buffer_size: Option<Vessel>,
     /// How long live connections may go on after a stop; 0 resets them at once, none waits for ever [default: 10s].
     #[arg(long, value_name = "DURATION")]
     drain_timeout: Option<Limit>,
@@ -122,9 +128,14 @@ impl Given {
             })?);
             given.resize(routes.len(), at);
         }
+        let sizes = Sizes::default();
         let policy = Policy {
             choice: self.engine.unwrap_or(Engine::Auto).into(),
             trust_kernel: self.trust_kernel.unwrap_or(false),
+            sizes: Sizes {
+                pipe: self.pipe_size.map_or(sizes.pipe, |size| size.0),
+                buffer: self.buffer_size.map_or(sizes.buffer, |size| size.0),
+            },
         };
         let ten = Limit(Some(Duration::from_secs(10)));
         let drain = self.drain_timeout.unwrap_or(ten).0.unwrap_or(LONGEST);

@@ -21,7 +21,7 @@ fn of(line: &str) -> Result<Command, Refusal> {
 
 fn served(line: &str) -> Serve {
     match of(line) {
-        Ok(Command::Serve(serve)) => serve,
+        Ok(Command::Serve(serve)) => *serve,
         other => panic!("{line}: {other:?}"),
     }
 }

@@ -15,16 +15,23 @@ use crate::{
         duplex::{self, Fault, Mover, Taken},
         shelf::Shelf,
     },
-    plan::EngineKind,
+    plan::{EngineKind, Size},
 };
 
 /// The engine that copies.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Copy {
     shelf: Shelf,
 }
 
 impl Copy {
+    /// Its buffers are of `size`.
+    #[must_use]
+    pub fn new(size: Size) -> Self {
+        let shelf = Shelf::new(size);
+        Self { shelf }
+    }
+
     /// Carries `connection` to its end. Its memory is two buffers while bytes are on their way, none while it is idle.
     pub async fn run(&self, connection: Box<Connection>, drain: &Drain) {
         let mover = || Buffered::new(&self.shelf);

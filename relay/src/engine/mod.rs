@@ -88,7 +88,7 @@ impl Engines {
             false => Err(unwanted()),
         };
         let splice = match choice.allows(EngineKind::Splice) {
-            true => splice::Splice::start(room),
+            true => splice::Splice::start(policy.sizes, room),
             false => Err(unwanted()),
         };
         for (engine, failed) in [
@@ -110,7 +110,7 @@ impl Engines {
             choice,
             sockmap,
             splice,
-            copy: copy::Copy::default(),
+            copy: copy::Copy::new(policy.sizes.buffer),
             drain: drain.clone(),
         })
     }

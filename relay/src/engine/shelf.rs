@@ -2,29 +2,37 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// The size of a buffer.
-pub(super) const SIZE: usize = 256 << 10;
+use crate::plan::Size;
 
-/// Idle buffers kept: 4 MiB in all. More may be in use; the ones over it are freed.
-const KEPT: usize = 16;
+/// Bytes in idle buffers that are kept. More may be in use; the ones over it are freed.
+const KEPT: usize = 4 << 20;
 
 /// A stack of idle buffers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shelf {
+    size: usize,
     idle: Mutex<Vec<Box<[u8]>>>,
 }
 
 impl Shelf {
-    /// A buffer of [`SIZE`] bytes, with whatever it held last.
+    /// An empty one, for buffers of `size`.
+    pub(super) fn new(size: Size) -> Self {
+        Self {
+            size: size.bytes(),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// A buffer, with whatever it held last.
     pub(super) fn take(&self) -> Box<[u8]> {
         let kept = self.lock().pop();
-        kept.unwrap_or_else(|| vec![0; SIZE].into_boxed_slice())
+        kept.unwrap_or_else(|| vec![0; self.size].into_boxed_slice())
     }
 
     /// Gives a buffer back.
     pub(super) fn put(&self, buffer: Box<[u8]>) {
         let mut idle = self.lock();
-        if idle.len() < KEPT {
+        if idle.len() < (KEPT / self.size).max(1) {
             idle.push(buffer);
         }
     }
@@ -40,11 +48,13 @@ mod tests {
 
     #[test]
     fn idle_buffers_are_used_again_and_bounded() {
-        let shelf = Shelf::default();
-        let many: Vec<_> = (0..=KEPT).map(|_| shelf.take()).collect();
-        many.into_iter().for_each(|buffer| shelf.put(buffer));
-        assert_eq!(shelf.lock().len(), KEPT);
-        assert_eq!(shelf.take().len(), SIZE);
-        assert_eq!(shelf.lock().len(), KEPT - 1);
+        for (size, kept) in [(64 << 10, 64), (1 << 20, 4), (16 << 20, 1)] {
+            let shelf = Shelf::new(Size::new(size).unwrap());
+            let many: Vec<_> = (0..=kept).map(|_| shelf.take()).collect();
+            many.into_iter().for_each(|buffer| shelf.put(buffer));
+            assert_eq!(shelf.lock().len(), kept);
+            assert_eq!(shelf.take().len(), size);
+            assert_eq!(shelf.lock().len(), kept - 1);
+        }
     }
 }

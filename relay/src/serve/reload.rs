@@ -99,7 +99,9 @@ impl Reloads {
         listeners.limit(plan.max_connections);
         listeners.ask(plan.dns);
         if plan.policy != self.policy {
-            tracing::warn!("engine and trust-kernel take effect at the next start");
+            tracing::warn!(
+                "engine, trust-kernel, pipe-size and buffer-size take effect at the next start"
+            );
         }
         Ok(changes)
     }

@@ -11,7 +11,7 @@ use bytesize::ByteSize;
 use clap::ValueEnum as _;
 use ipnet::IpNet;
 use relay::{
-    plan::{Address, Balance, Choice, EngineKind, Owner, Protocol, ProxyVersion, Rate},
+    plan::{Address, Balance, Choice, EngineKind, Owner, Protocol, ProxyVersion, Rate, Size},
     privileges::Account,
 };
 use serde::Deserialize;
@@ -253,6 +253,23 @@ impl FromStr for Speed {
             (_, Some(rate)) => Ok(Self(Some(rate))),
             (_, None) => Err("it must be 1KiB/s or more; 0 or none is no limit".into()),
         }
+    }
+}
+
+/// How much a pipe or a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
+pub(crate) struct Vessel(pub(crate) Size);
+
+impl FromStr for Vessel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let size: ByteSize = text
+            .parse()
+            .map_err(|_| "not a number of bytes: write 64KiB for one".to_owned())?;
+        let size = usize::try_from(size.as_u64()).ok().and_then(Size::new);
+        size.map(Self)
+            .ok_or_else(|| "it must be from 4KiB to 64MiB".into())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     engine::splice::Splice,
     pace::{Pace, Quotas},
     pair::{Direction, Side},
-    plan::{Limits, Rate, Rates},
+    plan::{Limits, Rate, Rates, Sizes},
 };
 
 macro_rules! under_both {
@@ -204,7 +204,7 @@ async fn a_reset_is_passed_on_while_bytes_wait(under: Under) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pipe_is_held_while_bytes_wait_for_the_limit() {
-    let splice = Arc::new(Splice::start(&Room::default()).unwrap());
+    let splice = Arc::new(Splice::start(Sizes::default(), &Room::default()).unwrap());
     let under = Under::Splice(splice.clone());
     let mut rig = rig(&under, Limits::default(), &each(Direction::Up, Rate::LEAST));
     stuff(&mut rig.client).await;

@@ -22,7 +22,7 @@ use crate::{
     engine::{Connection, Declined, copy::Copy, splice::Splice},
     pace::Pace,
     pair::{Pair, Socket},
-    plan::{EngineKind, Limits},
+    plan::{EngineKind, Limits, Sizes},
     stats::{
         books::Books,
         card::Card,
@@ -40,11 +40,13 @@ pub(in crate::engine) enum Under {
 
 impl Under {
     pub(in crate::engine) fn splice() -> Self {
-        Self::Splice(Arc::new(Splice::start(&Room::default()).unwrap()))
+        Self::Splice(Arc::new(
+            Splice::start(Sizes::default(), &Room::default()).unwrap(),
+        ))
     }
 
     pub(in crate::engine) fn copy() -> Self {
-        Self::Copy(Arc::default())
+        Self::Copy(Arc::new(Copy::new(Sizes::default().buffer)))
     }
 
     async fn run(self, connection: Box<Connection>, drain: Drain) -> Result<(), Declined> {

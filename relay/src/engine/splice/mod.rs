@@ -19,7 +19,7 @@ use crate::{
         duplex::{self, Fault, Mover, Taken},
         shelf::Shelf,
     },
-    plan::EngineKind,
+    plan::{EngineKind, Size, Sizes},
     sys::tcp,
 };
 
@@ -32,19 +32,19 @@ pub struct Splice {
 }
 
 impl Splice {
-    /// Its pipes are of `room`. Makes a pipe and moves bytes through it, so that a kernel or a seccomp profile that refuses is found now.
+    /// Its pipes are of `room` and of the size in `sizes`. Makes a pipe and moves bytes through it, so that a kernel or a seccomp profile that refuses is found now.
     ///
     /// # Errors
     ///
     /// Says which call failed, and the way out.
-    pub fn start(room: &Room) -> Result<Self, Arc<str>> {
-        let pool = Pool::new(Pipe::new, room);
+    pub fn start(sizes: Sizes, room: &Room) -> Result<Self, Arc<str>> {
+        let pool = Pool::new(Pipe::new, sizes.pipe, room);
         pool.trial().map_err(|fault| way_out(&fault))?;
-        Ok(Self::with(pool))
+        Ok(Self::with(pool, sizes.buffer))
     }
 
-    fn with(pool: Pool) -> Self {
-        let shelf = Shelf::default();
+    fn with(pool: Pool, buffer: Size) -> Self {
+        let shelf = Shelf::new(buffer);
         Self { pool, shelf }
     }
 

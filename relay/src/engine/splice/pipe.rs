@@ -7,8 +7,7 @@ use rustix::{
     pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice},
 };
 
-/// The size asked for.
-pub(super) const WANTED: usize = 1 << 20;
+use crate::plan::Size;
 
 /// A pipe that bytes are spliced through.
 #[derive(Debug)]
@@ -22,14 +21,14 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe of [`WANTED`] bytes, or as large as the kernel lets this user have.
+    /// A pipe of `wanted`, or as large as the kernel lets this user have.
     ///
     /// # Errors
     ///
     /// Fails without a file descriptor or memory for it.
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(super) fn new(wanted: Size) -> Result<Self, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let size = grow(&writer, WANTED)?;
+        let size = resize(&writer, wanted.bytes())?;
         Ok(Self {
             reader,
             writer,
@@ -40,8 +39,8 @@ impl Pipe {
 
     /// A pipe of one slot.
     #[cfg(test)]
-    pub(super) fn smallest() -> Result<Self, Errno> {
-        let mut pipe = Self::new()?;
+    pub(super) fn smallest(wanted: Size) -> Result<Self, Errno> {
+        let mut pipe = Self::new(wanted)?;
         pipe.size = fcntl_setpipe_size(&pipe.writer, 1)?;
         Ok(pipe)
     }
@@ -78,11 +77,14 @@ fn flags() -> SpliceFlags {
     SpliceFlags::NONBLOCK | SpliceFlags::MOVE
 }
 
-/// Asks for `wanted` bytes, then for half of it and so on; what the pipe has is enough, however small.
+/// Has the pipe hold `wanted` bytes: fewer than it has at first, or more, or half as many more and so on.
 ///
 /// `EPERM` is `fs.pipe-max-size` or `fs.pipe-user-pages-soft`, `EBUSY` and `ENOMEM` are possible too.
-pub(super) fn grow(pipe: &OwnedFd, wanted: usize) -> Result<usize, Errno> {
+pub(super) fn resize(pipe: &OwnedFd, wanted: usize) -> Result<usize, Errno> {
     let has = fcntl_getpipe_size(pipe)?;
+    if wanted < has {
+        return fcntl_setpipe_size(pipe, wanted).or(Ok(has));
+    }
     let mut size = wanted;
     while size > has {
         if let Ok(size) = fcntl_setpipe_size(pipe, size) {

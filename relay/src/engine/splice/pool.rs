@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::pipe::Pipe;
-use crate::{drain::Room, engine::duplex::Fault};
+use crate::{drain::Room, engine::duplex::Fault, plan::Size};
 
 /// Idle pipes kept, of two descriptors each. More may be in use; the ones over it are closed.
 pub(super) const KEPT: usize = 64;
@@ -19,17 +19,23 @@ pub(super) const KEPT: usize = 64;
 /// A stack of empty pipes.
 #[derive(Debug)]
 pub(super) struct Pool {
-    make: fn() -> Result<Pipe, Errno>,
+    make: fn(Size) -> Result<Pipe, Errno>,
+    size: Size,
     idle: Mutex<Vec<Pipe>>,
     /// Where there are descriptors for more.
     room: Room,
 }
 
 impl Pool {
-    /// An empty pool that gets its pipes from `make`.
-    pub(super) fn new(make: fn() -> Result<Pipe, Errno>, room: &Room) -> Self {
+    /// An empty pool that gets its pipes, of `size`, from `make`.
+    pub(super) fn new(make: fn(Size) -> Result<Pipe, Errno>, size: Size, room: &Room) -> Self {
         let (idle, room) = (Mutex::default(), room.clone());
-        Self { make, idle, room }
+        Self {
+            make,
+            size,
+            idle,
+            room,
+        }
     }
 
     /// An empty pipe.
@@ -44,7 +50,7 @@ impl Pool {
         if !self.room.try_pipe() {
             return Err(Errno::MFILE);
         }
-        (self.make)().inspect_err(|_| self.room.pipe_closed())
+        (self.make)(self.size).inspect_err(|_| self.room.pipe_closed())
     }
 
     /// Gives a pipe back. One with bytes in it is closed: they are of a connection that failed, and nobody else's.

@@ -22,28 +22,29 @@ use crate::{
         },
     },
     pair::{Direction, Side},
-    plan::{EngineKind, Limits},
+    plan::{EngineKind, Limits, Sizes},
 };
 
 /// An engine with so many pipes, and no more to be had.
 fn with_pipes(pipes: usize) -> Arc<Splice> {
-    let pool = Pool::new(|| Err(Errno::MFILE), &Room::default());
+    let sizes = Sizes::default();
+    let pool = Pool::new(|_| Err(Errno::MFILE), sizes.pipe, &Room::default());
     for _ in 0..pipes {
-        pool.put(Pipe::new().unwrap());
+        pool.put(Pipe::new(sizes.pipe).unwrap());
     }
-    Arc::new(Splice::with(pool))
+    Arc::new(Splice::with(pool, Sizes::default().buffer))
 }
 
 #[test]
 fn the_trial_leaves_its_pipe_in_the_pool() {
-    let splice = Splice::start(&Room::default()).unwrap();
+    let splice = Splice::start(Sizes::default(), &Room::default()).unwrap();
     assert_eq!(splice.idle_pipes(), 1);
     assert_eq!(splice.pool.take().unwrap().held(), 0);
 }
 
 #[test]
 fn a_pool_keeps_so_many_pipes_and_no_more() {
-    let pool = Pool::new(Pipe::new, &Room::default());
+    let pool = Pool::new(Pipe::new, Sizes::default().pipe, &Room::default());
     let many: Vec<_> = (0..=pool::KEPT).map(|_| pool.take().unwrap()).collect();
     many.into_iter().for_each(|pipe| pool.put(pipe));
     assert_eq!(pool.lock().len(), pool::KEPT);
@@ -53,7 +54,7 @@ fn a_pool_keeps_so_many_pipes_and_no_more() {
 fn a_pool_makes_no_more_pipes_than_there_is_room_for() {
     let room = Room::default();
     room.fit(4, 4);
-    let pool = Pool::new(Pipe::new, &room);
+    let pool = Pool::new(Pipe::new, Sizes::default().pipe, &room);
     let two = [pool.take().unwrap(), pool.take().unwrap()];
     assert_eq!(pool.take().unwrap_err(), Errno::MFILE);
     two.into_iter().for_each(|pipe| pool.put(pipe));
@@ -66,25 +67,30 @@ fn a_pool_makes_no_more_pipes_than_there_is_room_for() {
 fn a_pipe_that_is_not_made_takes_no_room() {
     let room = Room::default();
     room.fit(2, 2);
-    let pool = Pool::new(|| Err(Errno::NFILE), &room);
+    let pool = Pool::new(|_| Err(Errno::NFILE), Sizes::default().pipe, &room);
     assert_eq!(pool.take().unwrap_err(), Errno::NFILE);
     assert!(room.try_pipe());
 }
 
 #[test]
-fn a_size_that_is_refused_is_halved() {
+fn a_size_is_granted_or_halved() {
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
     // Beyond what a pipe can ever have, so refused to root too.
-    let size = pipe::grow(&writer, 1 << 40).unwrap();
+    let size = pipe::resize(&writer, 1 << 40).unwrap();
     assert!(size >= 64 << 10, "{size}");
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
     let has = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
-    assert_eq!(pipe::grow(&writer, 1).unwrap(), has);
+    assert_eq!(pipe::resize(&writer, has).unwrap(), has);
+    assert!(pipe::resize(&writer, 1).unwrap() < has);
 }
 
 #[test]
 fn a_refusal_at_start_names_the_call_and_the_way_out() {
-    let pool = Pool::new(|| Err(Errno::PERM), &Room::default());
+    let pool = Pool::new(
+        |_| Err(Errno::PERM),
+        Sizes::default().pipe,
+        &Room::default(),
+    );
     let text = super::way_out(&pool.trial().unwrap_err());
     assert!(text.starts_with("pipe2: "), "{text}");
     assert!(
@@ -133,7 +139,9 @@ async fn without_a_pipe_the_connection_comes_back_whole() {
     assert_eq!(declined.why, Why::Pipe(Errno::MFILE));
     let drain = rig.drain.clone();
     let copied = tokio::spawn(async move {
-        Copy::default().run(declined.connection, &drain).await;
+        Copy::new(Sizes::default().buffer)
+            .run(declined.connection, &drain)
+            .await;
     });
     rig.client.shutdown().await.unwrap();
     assert_eq!(read_all(&mut rig.upstream).await.unwrap(), b"early");
@@ -172,8 +180,8 @@ async fn a_pipe_missing_in_the_middle_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_pipe_takes_many_tiny_segments() {
-    let pool = Pool::new(Pipe::smallest, &Room::default());
-    let under = Under::Splice(Arc::new(Splice::with(pool)));
+    let pool = Pool::new(Pipe::smallest, Sizes::default().pipe, &Room::default());
+    let under = Under::Splice(Arc::new(Splice::with(pool, Sizes::default().buffer)));
     let mut rig = Rig::tcp(&under, Limits::default());
     let sent = pattern(3, 5000);
     for byte in sent.chunks(1) {

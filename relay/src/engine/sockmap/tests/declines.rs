@@ -15,7 +15,7 @@ use crate::{
         sockmap::selftest::{Bench, expect, expect_end, pattern},
     },
     pair::{Peer, Side, Socket},
-    plan::Limits,
+    plan::{Limits, Sizes},
 };
 
 fn offer(rig: &Rig) -> (Bench, Box<crate::engine::Connection>) {
@@ -74,7 +74,8 @@ async fn a_half_entered_connection_is_carried_by_copy() {
     let drain = ours.drain.clone();
     let mut carried = declined.connection;
     carried.pair.upstream.mapped = true;
-    let carrying = tokio::spawn(async move { Copy::default().run(carried, &drain).await });
+    let copy = Copy::new(Sizes::default().buffer);
+    let carrying = tokio::spawn(async move { copy.run(carried, &drain).await });
     // Others go on using the map meanwhile, also the slot that the socket is still in.
     for _ in 0..5 {
         let mut next = ours.bench(Limits::default());

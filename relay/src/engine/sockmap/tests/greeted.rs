@@ -17,7 +17,7 @@ use crate::{
         sockmap::selftest::{Bench, expect, expect_end, pattern},
     },
     pair::Side,
-    plan::Limits,
+    plan::{Limits, Sizes},
     sys::tcp,
 };
 
@@ -173,7 +173,8 @@ async fn a_half_entered_connection_keeps_its_greeting_to_itself() {
     assert!(declined.pair.client.mapped);
     declined.pair.upstream.mapped = true;
     let drain = ours.drain.clone();
-    let carrying = tokio::spawn(async move { Copy::default().run(declined, &drain).await });
+    let copy = Copy::new(Sizes::default().buffer);
+    let carrying = tokio::spawn(async move { copy.run(declined, &drain).await });
     expect(&mut bench.server, 0, 20_000).unwrap();
     bench.client.write_all(&pattern(1, 100_000)).unwrap();
     bench.client.shutdown(Shutdown::Write).unwrap();
