@@ -38,7 +38,7 @@ pub(crate) fn build_with_frames() -> Result<PathBuf> {
     cargo.args(["build", "--release", "--package", "relay"]);
     cargo.arg("--target-dir").arg(&target);
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    cargo.env("RUSTFLAGS", flags + " -Cforce-frame-pointers=yes");
+    cargo.env("RUSTFLAGS", flags + " -C force-frame-pointers=yes");
     // It would hide the others.
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
     host::succeed(&mut cargo)?;
