@@ -31,7 +31,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Of socat, relay by splice and the kernel's routing.
+    /// A ping-pong of all three.
     fn start(rounds: u32) -> Result<Self> {
         Self::of(
             "pingpong-64x1",
@@ -385,6 +385,27 @@ fn an_end_in_mid_profile_leaves_no_perf() -> Result<()> {
         let expected = (signal == Signal::INT).then_some(130);
         ensure!(code == expected, "{code:?}: {}", bench.said()?);
         patience::until_true("perf to end", || Ok(perf.iter().all(|one| gone(*one))))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn larger_pipes_and_buffers_take_fewer_calls() -> Result<()> {
+    if !needs::met("larger_pipes_and_buffers_take_fewer_calls", &NEEDS)? {
+        return Ok(());
+    }
+    for (workload, contestant) in [("pipe-size", "relay splice"), ("buffer-size", "relay copy")] {
+        let mut bench = Bench::of(workload, &[contestant], 1)?;
+        ensure!(bench.wait()? == 0, "the bench failed");
+        let results = bench.results()?;
+        let calls = |size| -> Result<f64> {
+            let row = row(&results, &format!("{contestant} {size}"))?;
+            row["rounds"][0][4]
+                .as_f64()
+                .with_context(|| row.to_string())
+        };
+        let (small, large) = (calls("16K")?, calls("512K")?);
+        ensure!(small > 2.0 * large, "{workload}: {small}, {large}");
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    contestant, curves,
+    contestant::Contestant,
+    curves,
     figures::{self, Figure},
     results::{Better, Row, Run, Table},
     table::{best_peer, number},
@@ -151,8 +152,7 @@ fn bars(table: &Table, metric: usize) -> Markup {
 }
 
 fn class(row: &Row) -> &'static str {
-    let of_name = |one: &&contestant::Contestant| one.name == row.contestant;
-    match contestant::ALL.iter().find(of_name) {
+    match Contestant::of(&row.contestant) {
         Some(one) if one.is_ours() => "ours",
         Some(one) if !one.is_peer() => "direct",
         _ => "peer",

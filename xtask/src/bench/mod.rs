@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// How often each contestant has its turn [default: 5, 3 with --quick].
     #[arg(long, value_name = "COUNT")]
     rounds: Option<usize>,
-    /// How long a turn lasts, in milliseconds [default: 1500, 500 with --quick].
+    /// How long a turn lasts, in milliseconds [default: 1000, 500 with --quick].
     #[arg(long, value_name = "MS")]
     time: Option<u64>,
     /// Contestants, or how their names begin; all of them when absent. May be given several times.
@@ -117,8 +117,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn measure(args: &Args) -> Result<Run> {
     interrupt::listen()?;
-    let workloads = chosen(args)?;
+    let mut workloads = chosen(args)?;
     let contestants = contestants(&args.only)?;
+    workloads.retain(|workload| !(workload.contestants)(&contestants).is_empty());
     if args.install {
         install(&contestants, args.profile.is_some())?;
     }
@@ -134,7 +135,7 @@ fn measure(args: &Args) -> Result<Run> {
         built: Built::new(&contestants, args.relay.as_deref())?,
         contestants,
         rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }).max(1),
-        time: Duration::from_millis(args.time.unwrap_or(if args.quick { 500 } else { 1500 })),
+        time: Duration::from_millis(args.time.unwrap_or(if args.quick { 500 } else { 1000 })),
         proofs: RefCell::default(),
         profiler,
     };

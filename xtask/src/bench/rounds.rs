@@ -54,7 +54,7 @@ impl Kit {
 
     fn turns(&self, workload: &Workload) -> u64 {
         let rounds = self.rounds.min(workload.rounds) + usize::from(self.drawn(workload).is_some());
-        (rounds * self.contestants.len()) as u64
+        (rounds * (workload.contestants)(&self.contestants).len()) as u64
     }
 
     /// Who draws it: of what is counted once, rather than done again and again, there is nothing to see.
@@ -66,9 +66,9 @@ impl Kit {
     pub(super) fn play(&self, workload: &Workload, progress: &ProgressBar) -> Result<Table> {
         let mut lab = Lab::new(workload.server)?;
         let mut players = Vec::new();
-        for contestant in &self.contestants {
+        for contestant in (workload.contestants)(&self.contestants) {
             progress.set_message(format!("{}: {} starts", workload.name, contestant.name));
-            players.push(self.enter(&mut lab, *contestant, workload.ends));
+            players.push(self.enter(&mut lab, contestant, workload.ends));
         }
         let rounds = self.rounds.min(workload.rounds);
         for round in 0..rounds {

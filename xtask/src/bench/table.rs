@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    contestant,
+    contestant::Contestant,
     figures::{self, Figure},
     results::{Row, Table},
 };
@@ -11,12 +11,14 @@ use super::{
 /// The table of one workload. Ratios are of its first metric.
 pub(super) fn text(table: &Table) -> String {
     let mut text = format!("\n{}: {}\n", table.workload, table.about);
-    let mut head = format!("{:15}", "");
+    let names = table.rows.iter().map(|row| row.contestant.len());
+    let width = names.max().unwrap_or(0).max(15);
+    let mut head = " ".repeat(width);
     for metric in &table.metrics {
         let _ = write!(head, " {:>15}", metric.name);
     }
     let _ = writeln!(text, "{head} {:>7} {:>7}", "direct", "peer");
-    let mut units = format!("{:15}", "");
+    let mut units = " ".repeat(width);
     for metric in &table.metrics {
         let _ = write!(units, " {:>15}", metric.unit);
     }
@@ -24,7 +26,8 @@ pub(super) fn text(table: &Table) -> String {
     let direct = table.rows.iter().find(|row| row.contestant == "direct");
     let peer = best_peer(table, 0);
     for row in &table.rows {
-        text += &line(table, row, direct, peer);
+        let name = format!("{:width$}", row.contestant);
+        text += &line(table, name, row, direct, peer);
     }
     text
 }
@@ -32,16 +35,17 @@ pub(super) fn text(table: &Table) -> String {
 /// The best of those that are not relay.
 pub(super) fn best_peer(table: &Table, metric: usize) -> Option<&Row> {
     figures::best(table, metric, |row| {
-        let of_name = |one: &&contestant::Contestant| one.name == row.contestant;
-        contestant::ALL
-            .iter()
-            .find(of_name)
-            .is_some_and(|one| one.is_peer())
+        Contestant::of(&row.contestant).is_some_and(Contestant::is_peer)
     })
 }
 
-fn line(table: &Table, row: &Row, direct: Option<&Row>, peer: Option<&Row>) -> String {
-    let mut line = format!("{:15}", row.contestant);
+fn line(
+    table: &Table,
+    mut line: String,
+    row: &Row,
+    direct: Option<&Row>,
+    peer: Option<&Row>,
+) -> String {
     if row.rounds.iter().any(Option::is_some) {
         for metric in 0..table.metrics.len() {
             let figure = figures::of(row, metric);

@@ -70,7 +70,53 @@ pub(crate) fn kernel_memory() -> Result<u64> {
     Ok(total.saturating_sub(other.into_iter().map(of).sum()) * 1024)
 }
 
-/// The TCP memory of the calling thread's network namespace, in bytes; proc_net(5).
+/// Has the kernel give back slabs that have nothing in them, where it lets itself be asked.
+///
+/// It keeps some for the next to come, who would then seem to need no memory.
+pub(crate) fn shrink_slabs() {
+    let Ok(caches) = fs::read_dir("/sys/kernel/slab") else {
+        return;
+    };
+    for cache in caches.flatten() {
+        let _ = fs::write(cache.path().join("shrink"), "1");
+    }
+}
+
+/// Caches of the kernel that sockets, their descriptors, wait queues, buffers, and what else hangs on them come from.
+const OF_SOCKETS: &[&str] = &[
+    "TCP",
+    "UNIX",
+    "request_sock",
+    "tw_sock",
+    "sock_inode_cache",
+    "skbuff_",
+    "filp",
+    "dentry",
+    "eventpoll_",
+    "lsm_",
+    "kmalloc-",
+];
+
+/// Memory of all sockets of the machine, in bytes: the slabs and the buffers, without what files and processes need.
+pub(crate) fn sockets_memory() -> Result<u64> {
+    let table = fs::read_to_string("/proc/slabinfo").context("/proc/slabinfo")?;
+    let slabs: u64 = table.lines().filter_map(objects_of_sockets).sum();
+    Ok(slabs + tcp_memory()?)
+}
+
+/// A name, objects in use, all objects, bytes of each; slabinfo(5).
+fn objects_of_sockets(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace();
+    let name = words.next()?;
+    if !OF_SOCKETS.iter().any(|of| name.starts_with(of)) {
+        return None;
+    }
+    let used: u64 = words.next()?.parse().ok()?;
+    let each: u64 = words.nth(1)?.parse().ok()?;
+    Some(used * each)
+}
+
+/// The memory of all TCP sockets of the machine, in bytes; proc_net(5).
 pub(crate) fn tcp_memory() -> Result<u64> {
     let stat = fs::read_to_string("/proc/thread-self/net/sockstat").context("sockstat")?;
     let line = stat
@@ -98,6 +144,14 @@ mod tests {
     fn waiting_is_not_work() {
         let stat = "cpu  10 1 20 1000 500 3 4 200 0 0\ncpu0 1 1 1\n";
         assert_eq!(busy_ticks(stat), Some(38));
+    }
+
+    #[test]
+    fn slabs_of_sockets_are_told_from_others() {
+        let table = "slabinfo - version: 2.1\n# name <active_objs> <num_objs> <objsize>\n\
+            ext4_inode_cache 100 200 1000 : x\nTCP 3 13 2368 13 8 : tunables 0\nkmalloc-256 2 32 256 16\n";
+        let bytes = Vec::from_iter(table.lines().filter_map(objects_of_sockets));
+        assert_eq!(bytes, [3 * 2368, 512]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(super) const SPLICING: Contestant = Contestant {
     over_unix: OverUnix::Alike,
     source: SOURCE,
     version: &["-v"],
+    more: &[],
     start: |site| command(site, SPLICE),
 };
 
@@ -23,6 +24,7 @@ pub(super) const COPYING: Contestant = Contestant {
     over_unix: OverUnix::Alike,
     source: SOURCE,
     version: &["-v"],
+    more: &[],
     start: |site| command(site, ""),
 };
 

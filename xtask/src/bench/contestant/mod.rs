@@ -6,7 +6,7 @@ mod haproxy;
 mod nginx;
 mod program;
 pub(super) mod proof;
-mod relay;
+pub(super) mod relay;
 mod rivals;
 mod socat;
 
@@ -73,6 +73,8 @@ pub(super) struct Contestant {
     /// What makes it say its version.
     version: &'static [&'static str],
     start: Start,
+    /// Arguments that `start` does not know of.
+    more: &'static [&'static str],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,7 @@ const DIRECT: Contestant = Contestant {
     over_unix: OverUnix::Not("the kernel routes no Unix sockets"),
     source: Source::None,
     version: &[],
+    more: &[],
     start: |_| Ok(Command::new("true")),
 };
 
@@ -191,7 +194,19 @@ impl Contestant {
     }
 
     pub(super) fn command(&self, site: &Site<'_>) -> Result<Command> {
-        (self.start)(site)
+        let mut command = (self.start)(site)?;
+        command.args(self.more);
+        Ok(command)
+    }
+
+    /// The one of this name, or the one that it is a variant of.
+    pub(super) fn of(name: &str) -> Option<&'static Self> {
+        let is_variant = |one: &&Self| {
+            let rest = name.strip_prefix(one.name);
+            rest.is_some_and(|rest| rest.starts_with(' '))
+        };
+        let same = ALL.iter().find(|one| one.name == name);
+        same.or_else(|| ALL.iter().find(is_variant))
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) const NGINX: Contestant = Contestant {
         needs: Some((MODULE, "libnginx-mod-stream")),
     },
     version: &["-v"],
+    more: &[],
     start: command,
 };
 

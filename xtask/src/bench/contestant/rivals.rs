@@ -36,6 +36,7 @@ const fn of(name: &'static str, program: &'static str, way: Way) -> Contestant {
         over_unix: OverUnix::Alike,
         source: Source::Rival(program),
         version: &["--version"],
+        more: &[],
         start: |site| Ok(command(site)),
     }
 }

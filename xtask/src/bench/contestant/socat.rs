@@ -15,6 +15,7 @@ pub(super) const SOCAT: Contestant = Contestant {
         needs: None,
     },
     version: &["-V"],
+    more: &[],
     start: |site| Ok(command(site)),
 };
 

@@ -57,7 +57,7 @@ fn measure(turn: &mut Turn<'_>) -> Result<Values> {
 type Work<'a> = &'a dyn Fn() -> Result<f64>;
 
 #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-fn calls_of(turn: &Turn<'_>, work: Work<'_>) -> Result<f64> {
+pub(super) fn calls_of(turn: &Turn<'_>, work: Work<'_>) -> Result<f64> {
     let done = Cell::new(0.0);
     let calls = proof::calls(turn.program, || {
         done.set(work()?);
@@ -79,7 +79,7 @@ fn switches_of(turn: &Turn<'_>, work: Work<'_>) -> Result<f64> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts for people")]
-fn gigabytes(turn: &Turn<'_>) -> Result<f64> {
+pub(super) fn gigabytes(turn: &Turn<'_>) -> Result<f64> {
     let (address, time) = (&turn.program.address, turn.time);
     let up = || flow::up(address, time, UNCHECKED, CHUNK);
     Ok(turn.lab.as_client(up)?.bytes as f64 / 1e9)

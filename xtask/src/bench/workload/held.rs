@@ -22,14 +22,18 @@ const SPARE: u64 = 400;
 
 const STALL: Duration = Duration::from_secs(10);
 
+/// Kernel memory is at rest when it changes by less than this, in bytes, from one look to the next.
+const REST: u64 = 256 * 1024;
+
 pub(super) fn all() -> Vec<Workload> {
     let idle = |count: u64| Workload {
         name: format!("idle-{count}"),
         about: format!(
-            "{count} connections on which nothing happens; kernel memory is that of all four sockets of a connection"
+            "{count} connections on which nothing happens; kernel memory is that of all four sockets of a connection, slabs and buffers"
         ),
         metrics: vec![
-            Metric::new("memory, own", "bytes each", Better::Less),
+            Metric::new("memory", "bytes each", Better::Less),
+            Metric::new("own", "bytes each", Better::Less),
             Metric::new("kernel", "bytes each", Better::Less),
             Metric::new("descriptors", "each", Better::Less),
         ],
@@ -73,7 +77,7 @@ fn measure_idle(turn: &Turn<'_>, count: u64) -> Result<Values> {
     drop((first, connections));
     let each = |at: usize| (after[at] as f64 - before[at] as f64) / count as f64;
     Ok(Values {
-        samples: vec![each(0), each(1), each(2)],
+        samples: vec![each(0) + each(1), each(0), each(1), each(2)],
         latency: None,
     })
 }
@@ -101,17 +105,24 @@ fn open(turn: &Turn<'_>, count: u64) -> Result<Vec<Socket>> {
     })
 }
 
-/// Own memory, kernel memory and descriptors, once there are `more` of those than at the start and nothing changes.
+/// Own memory, kernel memory and descriptors, once there are `more` of those than at the start and nothing changes: what
+/// was freed by others goes away some time later, too.
 fn settle(turn: &Turn<'_>, more: u64) -> Result<[u64; 3]> {
     let deadline = Instant::now() + PATIENCE;
-    let mut last = None;
+    let mut last: Option<[u64; 3]> = None;
     while Instant::now() < deadline {
+        proc::shrink_slabs();
         let own = turn.program.memory()?;
+        let kernel = proc::sockets_memory()?;
         let descriptors = turn.program.descriptors()?;
-        if descriptors >= more && last == Some((own, descriptors)) {
-            return Ok([own, proc::kernel_memory()?, descriptors]);
+        if let Some([had_own, had_kernel, had_descriptors]) = last
+            && descriptors >= more
+            && (own, descriptors) == (had_own, had_descriptors)
+            && kernel.abs_diff(had_kernel) < REST
+        {
+            return Ok([own, kernel, descriptors]);
         }
-        last = Some((own, descriptors));
+        last = Some([own, kernel, descriptors]);
         thread::sleep(Duration::from_millis(500));
     }
     bail!("the connections do not come to rest: {last:?}");
@@ -119,49 +130,89 @@ fn settle(turn: &Turn<'_>, more: u64) -> Result<[u64; 3]> {
 
 #[expect(clippy::cast_precision_loss, reason = "sizes for people")]
 fn measure_stall(turn: &Turn<'_>) -> Result<Values> {
-    let held = || -> Result<[u64; 3]> {
-        let own = turn.program.memory()?;
-        Ok([own, proc::tcp_memory()?, proc::kernel_memory()?])
-    };
-    let before = held()?;
-    let mut most = before;
-    let address = &turn.program.address;
-    let mut sender = turn.lab.as_client(|| address.connect())?;
-    let millis = u64::try_from(STALL.as_millis())?;
-    Ask::Stall { millis }.write(&mut sender)?;
-    sender.set_write_timeout(Some(Duration::from_millis(100)))?;
-    let chunk = vec![0; CHUNK];
-    let (mut pushed, mut looked) = (0, Instant::now());
-    // A little less than the reader waits, so that nothing is read while this looks.
-    let deadline = Instant::now() + STALL.saturating_sub(Duration::from_millis(300));
-    while Instant::now() < deadline {
-        match sender.write(&chunk) {
-            Ok(written) => pushed += written as u64,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(error) => return Err(error).context("push"),
-        }
-        if looked.elapsed() > Duration::from_millis(50) {
-            looked = Instant::now();
-            for (most, now) in most.iter_mut().zip(held()?) {
-                *most = now.max(*most);
-            }
-        }
-    }
-    sender.set_write_timeout(Some(PATIENCE))?;
-    sender.shutdown(Shutdown::Write)?;
-    let mut arrived = [0; 8];
-    sender
-        .read_exact(&mut arrived)
-        .context("how many bytes arrived")?;
-    let arrived = u64::from_le_bytes(arrived);
-    ensure!(
-        arrived == pushed,
-        "{pushed} bytes pushed, {arrived} arrived"
-    );
-    let more = [0, 1, 2].map(|at| (most[at] - before[at]) as f64 / 1024.0);
+    let held = stalled(turn, 1, STALL)?;
+    let all = [held.own, held.tcp, held.kernel, held.pushed];
     Ok(Values {
-        samples: [&more[..], &[pushed as f64 / 1024.0]].concat(),
+        samples: all.map(|bytes| bytes as f64 / 1024.0).to_vec(),
         latency: None,
     })
+}
+
+/// The most that was held for streams whose reader had stopped, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    pub(super) own: u64,
+    tcp: u64,
+    pub(super) kernel: u64,
+    /// What their senders could get rid of.
+    pushed: u64,
+}
+
+/// Pushes into so many streams whose readers read nothing for `time`, and then everything.
+pub(super) fn stalled(turn: &Turn<'_>, streams: usize, time: Duration) -> Result<Held> {
+    let now = || -> Result<Held> {
+        Ok(Held {
+            own: turn.program.memory()?,
+            tcp: proc::tcp_memory()?,
+            kernel: proc::kernel_memory()?,
+            pushed: 0,
+        })
+    };
+    let before = now()?;
+    let mut most = before;
+    let address = &turn.program.address;
+    let open = || {
+        let mut sender = address.connect()?;
+        let millis = u64::try_from(time.as_millis())?;
+        Ask::Stall { millis }.write(&mut sender)?;
+        sender.set_nonblocking(true)?;
+        Ok((sender, 0))
+    };
+    // A little less than the readers wait, so that nothing is read while this looks.
+    let deadline = Instant::now() + time.saturating_sub(Duration::from_millis(300));
+    let senders = || (0..streams).map(|_| open()).collect::<Result<Vec<_>>>();
+    let mut senders = turn.lab.as_client(senders)?;
+    let chunk = vec![0; CHUNK];
+    while Instant::now() < deadline {
+        for (sender, pushed) in &mut senders {
+            *pushed += push(sender, &chunk)?;
+        }
+        let now = now()?;
+        most.own = most.own.max(now.own);
+        most.tcp = most.tcp.max(now.tcp);
+        most.kernel = most.kernel.max(now.kernel);
+        thread::sleep(Duration::from_millis(20));
+    }
+    for (sender, pushed) in &mut senders {
+        sender.set_nonblocking(false)?;
+        sender.shutdown(Shutdown::Write)?;
+        let mut arrived = [0; 8];
+        sender
+            .read_exact(&mut arrived)
+            .context("how many bytes arrived")?;
+        let arrived = u64::from_le_bytes(arrived);
+        ensure!(
+            arrived == *pushed,
+            "{pushed} bytes pushed, {arrived} arrived"
+        );
+    }
+    Ok(Held {
+        own: most.own - before.own,
+        tcp: most.tcp - before.tcp,
+        kernel: most.kernel - before.kernel,
+        pushed: senders.iter().map(|(_, pushed)| pushed).sum(),
+    })
+}
+
+/// Writes until there is no more room.
+fn push(sender: &mut Socket, chunk: &[u8]) -> Result<u64> {
+    let mut pushed = 0;
+    loop {
+        match sender.write(chunk) {
+            Ok(written) => pushed += written as u64,
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(pushed),
+            Err(error) => return Err(error).context("push"),
+        }
+    }
 }

@@ -8,13 +8,14 @@ mod http;
 mod open;
 pub(super) mod pingpong;
 mod scarce;
+mod vessel;
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::{
-    contestant::Program,
+    contestant::{Contestant, Program},
     ends::Ends,
     lab::{Lab, Server},
     results::Metric,
@@ -32,6 +33,8 @@ pub(super) struct Workload {
     pub(super) rounds: usize,
     /// What clients connect to, and what the contestants do.
     pub(super) ends: Ends,
+    /// Who takes part, of those who were asked for.
+    pub(super) contestants: fn(&[Contestant]) -> Vec<Contestant>,
     /// Who answers behind the contestants.
     pub(super) server: Server,
     pub(super) run: Box<Measure>,
@@ -49,6 +52,7 @@ impl Default for Workload {
             metrics: Vec::new(),
             rounds: usize::MAX,
             ends: Ends::default(),
+            contestants: <[Contestant]>::to_vec,
             server: Server::Ours,
             run: Box::new(|_| bail!("nothing to do")),
         }
@@ -80,6 +84,7 @@ pub(super) fn all() -> Vec<Workload> {
     all.extend(http::all());
     all.extend(open::all());
     all.push(calls::calls());
+    all.extend(vessel::all());
     all
 }
 
