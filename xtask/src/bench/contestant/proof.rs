@@ -108,9 +108,17 @@ fn attach(program: &Program, output: &Path) -> Result<Child> {
     bail!("strace does not attach");
 }
 
+/// By force where it has to be. To let go of the first process of a PID namespace that was killed meanwhile strace waits for
+/// its end, and that process waits for others, which strace has yet to reap.
 fn stop(tracer: &mut Child) -> Result<()> {
     let _ = kill_process(Pid::from_child(tracer), Signal::INT);
-    tracer.wait()?;
+    let deadline = Instant::now() + PATIENCE;
+    while tracer.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            tracer.kill()?;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
     Ok(())
 }
 
