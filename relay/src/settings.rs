@@ -5,6 +5,7 @@
 mod greeting;
 mod listen;
 mod moving;
+mod observed;
 mod outgoing;
 mod to;
 mod values;
@@ -27,13 +28,14 @@ use toml::Spanned;
 pub(crate) use self::values::{Level, Positive};
 use self::{
     listen::Listens,
+    observed::{Admin, Logging},
     to::Tos,
     values::{
-        Balancing, Engine, LONGEST, Limit, LogFormat, Mode, Network, Permissions, Proxy, Server,
-        Socket, Speed, Vessel,
+        Balancing, Engine, LONGEST, Limit, Mode, Network, Permissions, Proxy, Server, Socket,
+        Speed, Vessel,
     },
 };
-use crate::logs::{Format, Log};
+use crate::logs::Log;
 
 /// All that was given, by flags or by a file: the process's own settings, then the tables of a file.
 #[derive(Args, Clone, Debug, Default, Deserialize, Merge)]
@@ -159,40 +161,6 @@ impl Given {
             handover: self.handover.map(|socket| socket.0),
         })
     }
-}
-
-/// What may be said of the log.
-#[derive(Args, Clone, Copy, Debug, Default, Deserialize, Merge)]
-#[merge(strategy = overwrite_none)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct Logging {
-    /// How diagnostics and records are written to stderr [default: text].
-    #[arg(long = "log-format", value_name = "FORMAT")]
-    format: Option<LogFormat>,
-    /// The least grave diagnostic that is written; records are written always [default: info].
-    #[arg(long = "log-level", value_name = "LEVEL")]
-    level: Option<Level>,
-}
-
-impl Logging {
-    fn log(self) -> Log {
-        Log {
-            format: self.format.map_or(Format::Text, Into::into),
-            level: self.level.unwrap_or(Level::Info).into(),
-        }
-    }
-}
-
-/// What may be said of the admin listener.
-#[derive(Args, Clone, Debug, Default, Deserialize, Merge)]
-#[merge(strategy = overwrite_none)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct Admin {
-    /// Serves metrics, health, the state in JSON and steering over HTTP there: 127.0.0.1:9900 or unix:/run/relay.sock.
-    ///
-    /// Whoever can connect can also have the file read again and set the log level; a Unix socket is its owner's alone.
-    #[arg(id = "admin", long = "admin", value_name = "ADDR")]
-    listen: Option<Address>,
 }
 
 /// What may be said of a route.

@@ -20,7 +20,7 @@ pub(super) const GO: Contestant = Contestant {
     ..of("go io.Copy", "go", Way::Splice)
 };
 
-/// Of its streams up: its runtime splices to TCP from either, to Unix only from TCP, and that since Go 1.23.
+/// Of its streams up: its runtime splices to TCP from either, to Unix only from TCP, and that not in every version.
 fn go(ends: Ends) -> Way {
     match (ends.client, ends.upstream) {
         (_, Kind::Tcp) => Way::Splice,
