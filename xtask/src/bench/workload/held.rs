@@ -130,22 +130,30 @@ fn settle(turn: &Turn<'_>, more: u64) -> Result<[u64; 3]> {
 
 #[expect(clippy::cast_precision_loss, reason = "sizes for people")]
 fn measure_stall(turn: &Turn<'_>) -> Result<Values> {
+    let before = turn.program.memory()?;
     let held = stalled(turn, 1, STALL)?;
-    let all = [held.own, held.tcp, held.kernel, held.pushed];
+    let all = [
+        held.own.saturating_sub(before),
+        held.tcp,
+        held.kernel,
+        held.pushed,
+    ];
     Ok(Values {
         samples: all.map(|bytes| bytes as f64 / 1024.0).to_vec(),
         latency: None,
     })
 }
 
-/// The most that was held for streams whose reader had stopped, in bytes.
+/// The most there was while the readers of streams had stopped, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
+    /// The forwarder's memory, all of it.
     pub(super) own: u64,
+    /// More than before, of TCP and in all.
     tcp: u64,
-    pub(super) kernel: u64,
+    kernel: u64,
     /// What their senders could get rid of.
-    pushed: u64,
+    pub(super) pushed: u64,
 }
 
 /// Pushes into so many streams whose readers read nothing for `time`, and then everything.
@@ -197,7 +205,7 @@ pub(super) fn stalled(turn: &Turn<'_>, streams: usize, time: Duration) -> Result
         );
     }
     Ok(Held {
-        own: most.own - before.own,
+        own: most.own,
         tcp: most.tcp - before.tcp,
         kernel: most.kernel - before.kernel,
         pushed: senders.iter().map(|(_, pushed)| pushed).sum(),

@@ -22,8 +22,8 @@ pub(super) fn all() -> Vec<Workload> {
     let of = |what: &str, who: &str, contestants| Workload {
         name: format!("{what}-size"),
         about: format!(
-            "{what}s of {who}: one stream up and then down, and what is held for each of {STALLED} streams whose reader has \
-             stopped; kernel memory is that of all four sockets and of the pipe"
+            "{what}s of {who}: one stream up and then down; and {STALLED} streams whose reader has stopped: relay's memory in all, \
+             and how many bytes of each are on their way, in sockets and {what}s"
         ),
         metrics: metrics(),
         rounds: 3,
@@ -53,8 +53,8 @@ fn variants(asked: &[Contestant], all: &[Contestant]) -> Vec<Contestant> {
 fn metrics() -> Vec<Metric> {
     let more = [
         ("calls", "per GB"),
-        ("memory, own", "KiB each"),
-        ("kernel", "KiB each"),
+        ("memory, own", "KiB"),
+        ("on the way", "KiB each"),
     ];
     let more = more.map(|(name, unit)| Metric::new(name, unit, Better::Less));
     bulk::metrics().into_iter().chain(more).collect()
@@ -67,7 +67,8 @@ fn measure(turn: &Turn<'_>) -> Result<Values> {
         .samples
         .push(calls::calls_of(turn, &|| calls::gigabytes(turn))?);
     let held = held::stalled(turn, STALLED, STALL + turn.time)?;
-    let each = |bytes: u64| bytes as f64 / 1024.0 / STALLED as f64;
-    values.samples.extend([each(held.own), each(held.kernel)]);
+    let on_the_way = held.pushed / STALLED as u64;
+    let kib = [held.own, on_the_way].map(|bytes| bytes as f64 / 1024.0);
+    values.samples.extend(kib);
     Ok(values)
 }
