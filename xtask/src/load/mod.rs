@@ -3,6 +3,7 @@
 pub(crate) mod bulk;
 pub(crate) mod flow;
 pub(crate) mod forwarder;
+mod idle;
 pub(crate) mod once;
 pub(crate) mod open;
 pub(crate) mod pingpong;

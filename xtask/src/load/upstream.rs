@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use socket2::Socket;
 
-use super::{bulk, flow, once, pingpong, socket::Address, talk};
+use super::{bulk, flow, idle::Idle, once, pingpong, socket::Address, talk};
 
 /// What a client asks for: a kind, a number, and the seed of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,11 +110,12 @@ impl Upstream {
         let bound = listener.local_addr()?.as_socket();
         let address = bound.map_or(address, Address::from);
         let faults = Arc::<Faults>::default();
+        let idle = Idle::new()?;
         Ok(Self {
             thread: Some(thread::spawn({
                 let (listener, address, faults) =
                     (listener.clone(), address.clone(), faults.clone());
-                move || accept(&listener, &address, &faults)
+                move || accept(&listener, &address, &idle, &faults)
             })),
             address,
             listener,
@@ -145,17 +146,14 @@ impl Drop for Upstream {
     }
 }
 
-fn accept(listener: &Socket, address: &Address, faults: &Arc<Faults>) {
-    // Idle connections are only held: 10,000 threads would be what is measured.
-    let mut idle = Vec::new();
+fn accept(listener: &Socket, address: &Address, idle: &Idle, faults: &Arc<Faults>) {
     loop {
         match listener.accept() {
             Ok((client, from)) => {
                 let from = from.as_socket().map(|from| from.ip());
                 let sorted = address.prepare(&client).map_err(Into::into);
-                match sorted.and_then(|()| sort(client, from, faults)) {
-                    Ok(held) => idle.extend(held),
-                    Err(fault) => note(faults, from, &fault),
+                if let Err(fault) = sorted.and_then(|()| sort(client, from, idle, faults)) {
+                    note(faults, from, &fault);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -174,15 +172,16 @@ fn note(faults: &Faults, client: Option<IpAddr>, fault: &anyhow::Error) {
     faults.push((client, format!("upstream: {fault:#}")));
 }
 
-/// Serves `client` on a thread, or gives it back to be held.
-fn sort(mut client: Socket, from: Option<IpAddr>, faults: &Arc<Faults>) -> Result<Option<Socket>> {
+/// Serves `client` on a thread, unless there is little to do.
+fn sort(mut client: Socket, from: Option<IpAddr>, idle: &Idle, faults: &Arc<Faults>) -> Result<()> {
     let Some(ask) = Ask::read(&mut client)? else {
-        return Ok(None);
+        return Ok(());
     };
     match ask {
-        Ask::Idle => return Ok(Some(client)),
+        // 10,000 threads would be what is measured.
+        Ask::Idle => return idle.hold(client),
         // The request is there already: a thread would cost more than the answer.
-        Ask::Once => return once::answer(&mut client).map(|()| None),
+        Ask::Once => return once::answer(&mut client),
         _ => (),
     }
     let faults = faults.clone();
@@ -191,7 +190,7 @@ fn sort(mut client: Socket, from: Option<IpAddr>, faults: &Arc<Faults>) -> Resul
             note(&faults, from, &fault);
         }
     });
-    Ok(None)
+    Ok(())
 }
 
 fn serve(client: &mut Socket, ask: Ask) -> Result<()> {
