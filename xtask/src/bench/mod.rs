@@ -142,7 +142,7 @@ fn measure(args: &Args) -> Result<Run> {
     let begun = host::output(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]))?;
     let mut results = Run {
         begun,
-        command: command_line(),
+        command: command_line(std::env::args().skip(1)),
         commit: commit().unwrap_or_else(|_| "unknown".into()),
         machine: Machine::here(),
         tables: Vec::new(),
@@ -267,10 +267,19 @@ fn install(contestants: &[Contestant], profile: bool) -> Result<()> {
     host::succeed(&mut command)
 }
 
-fn command_line() -> String {
-    let words = std::env::args().skip(1);
-    let words = Vec::from_iter(words);
-    format!("cargo xtask {}", words.join(" "))
+/// What has been asked for, without where files of this machine lie.
+fn command_line(arguments: impl Iterator<Item = String>) -> String {
+    let mut words = vec!["cargo xtask".to_owned()];
+    let mut is_path = false;
+    for word in arguments {
+        let name = word.split('=').next().unwrap_or_default();
+        let takes_path = ["--json", "--html", "--relay"].contains(&name);
+        if !takes_path && !is_path {
+            words.push(word.clone());
+        }
+        is_path = takes_path && !word.contains('=');
+    }
+    words.join(" ")
 }
 
 fn commit() -> Result<String> {
@@ -284,6 +293,16 @@ fn commit() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_names_no_files() {
+        let of = |line: &str| command_line(line.split(' ').map(str::to_owned));
+        assert_eq!(
+            of("bench idle --json /a/b --rounds 3 --html=c --relay d"),
+            "cargo xtask bench idle --rounds 3"
+        );
+        assert_eq!(of("bench"), "cargo xtask bench");
+    }
 
     #[test]
     fn a_name_means_itself_and_a_beginning_all_that_begin_so() {
