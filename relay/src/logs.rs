@@ -22,6 +22,10 @@ const QUEUE: usize = 64 * 1024;
 /// How much is written with one call when lines queue up.
 const BATCH: usize = 64 * 1024;
 
+/// How long lines collect after some were written: a line that comes alone is written at once, and where thousands of
+/// connections end in a second, not each of them wakes the writer.
+const REST: Duration = Duration::from_millis(2);
+
 /// How long the end of the process may take to write out what is queued.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -217,6 +221,7 @@ fn drain(queue: &Receiver<Message>, mut to: impl Write) {
             return;
         }
         batch.clear();
+        thread::sleep(REST);
     }
 }
 
