@@ -48,6 +48,10 @@ pub(crate) struct Given {
     /// Offer sockmap also on a kernel version known to harm it, for kernels that were patched.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     trust_kernel: Option<bool>,
+    /// With auto, has a connection enter the sockmap once it has changed its direction so often, with little said each time;
+    /// until then splice carries it, which is cheaper to begin with and faster for bulk. 0 for at once [default: 8].
+    #[arg(long, value_name = "COUNT")]
+    offload_after: Option<u32>,
     /// Bytes that a pipe of splice is to hold, from 4KiB to 64MiB; the kernel may grant less [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     pipe_size: Option<Vessel>,
@@ -134,6 +138,7 @@ impl Given {
         let policy = Policy {
             choice: self.engine.unwrap_or(Engine::Auto).into(),
             trust_kernel: self.trust_kernel.unwrap_or(false),
+            offload_after: NonZeroU32::new(self.offload_after.unwrap_or(8)),
             sizes: Sizes {
                 pipe: self.pipe_size.map_or(sizes.pipe, |size| size.0),
                 buffer: self.buffer_size.map_or(sizes.buffer, |size| size.0),

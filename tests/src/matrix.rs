@@ -64,7 +64,12 @@ impl Stage {
     /// relay in front of `to`, not started yet, with the engine forced.
     #[must_use]
     pub fn launch(&self, to: &Address) -> Launch {
-        self.launch_auto(to).with(["--engine", self.engine.name()])
+        let launch = self.launch_any(to).with(["--engine", self.engine.name()]);
+        match self.engine {
+            // The greeting of `join` makes it move: whatever the scenario does comes upon that.
+            Engine::Auto => launch.with(["--offload-after", "2"]),
+            _ => launch,
+        }
     }
 
     /// relay in front of `to`, not started yet, with the whole ladder below the engine.
@@ -73,12 +78,15 @@ impl Stage {
     #[must_use]
     pub fn launch_ladder(&self, to: &Address) -> Launch {
         match self.engine {
-            Engine::Sockmap => self.launch_auto(to).with(["--engine", "auto"]),
+            Engine::Sockmap => {
+                let launch = self.launch_any(to).with(["--engine", "auto"]);
+                launch.with(["--offload-after", "0"])
+            }
             _ => self.launch(to),
         }
     }
 
-    fn launch_auto(&self, to: &Address) -> Launch {
+    fn launch_any(&self, to: &Address) -> Launch {
         Launch::forward(&self.net.at_relay(), to).at(&self.net.relay)
     }
 
@@ -163,6 +171,9 @@ macro_rules! matrix {
         }
         mod copy {
             $( $crate::matrix!(@ $attributes Copy $wire $scenario); )+
+        }
+        mod auto {
+            $( $crate::matrix!(@ $attributes Auto $wire $scenario); )+
         }
     };
 }

@@ -184,6 +184,11 @@ fn offered(engine: Engine) -> Option<String> {
     if engine == Engine::Copy {
         return None;
     }
+    // Without the map there is nothing to choose.
+    let engine = match engine {
+        Engine::Auto => Engine::Sockmap,
+        engine => engine,
+    };
     let checked = match check() {
         Ok(checked) => checked,
         Err(fault) => return Some(format!("{fault:#}")),

@@ -17,6 +17,8 @@ pub enum Engine {
     Splice,
     /// read(2) and write(2).
     Copy,
+    /// What relay chooses, which may change while it carries. No record says so.
+    Auto,
 }
 
 impl Engine {
@@ -27,6 +29,7 @@ impl Engine {
             Self::Sockmap => "sockmap",
             Self::Splice => "splice",
             Self::Copy => "copy",
+            Self::Auto => "auto",
         }
     }
 }
@@ -133,7 +136,7 @@ impl Record {
     /// Fails when it was another engine.
     pub fn carried_by(&self, engine: Engine) -> Result<&Self> {
         ensure!(
-            self.engine == Some(engine),
+            self.engine == Some(engine) || (engine == Engine::Auto && self.engine.is_some()),
             "not carried by {engine}: {self:?}"
         );
         Ok(self)

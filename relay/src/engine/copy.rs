@@ -1,6 +1,6 @@
 //! The reference engine: recv(2) into a pooled buffer, send(2) from it. It serves every stream socket.
 
-use std::{convert::Infallible, os::fd::BorrowedFd};
+use std::{convert::Infallible, num::NonZeroU32, os::fd::BorrowedFd};
 
 use rustix::{
     io::{Errno, retry_on_intr},
@@ -12,7 +12,7 @@ use crate::{
     drain::Drain,
     engine::{
         Connection,
-        duplex::{self, Fault, Mover, Taken},
+        duplex::{self, Fault, Left, Mover, Taken},
         shelf::Shelf,
     },
     plan::{EngineKind, Size},
@@ -32,12 +32,19 @@ impl Copy {
         Self { shelf }
     }
 
-    /// Carries `connection` to its end. Its memory is two buffers while bytes are on their way, none while it is idle.
-    pub async fn run(&self, connection: Box<Connection>, drain: &Drain) {
+    /// Carries `connection` to its end, or gives it back after so many turns (`ripe`). Its memory is two buffers while bytes are on their way,
+    /// none while it is idle.
+    pub async fn run(
+        &self,
+        connection: Box<Connection>,
+        ripe: Option<NonZeroU32>,
+        drain: &Drain,
+    ) -> Option<Box<Connection>> {
         let mover = || Buffered::new(&self.shelf);
-        match duplex::run(connection, EngineKind::Copy, &mover, drain).await {
-            Ok(()) => (),
-            Err((_, never)) => match never {},
+        match duplex::run(connection, EngineKind::Copy, ripe, &mover, drain).await {
+            Ok(()) => None,
+            Err((connection, Left::Ripe)) => Some(connection),
+            Err((_, Left::Refused(never))) => match never {},
         }
     }
 }

@@ -6,7 +6,7 @@ mod shelf;
 pub mod sockmap;
 pub mod splice;
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use crate::{
     close::{self, How, Outcome},
@@ -72,6 +72,7 @@ pub struct Engines {
     sockmap: Result<sockmap::Sockmap, Arc<str>>,
     splice: Result<splice::Splice, Arc<str>>,
     copy: copy::Copy,
+    offload_after: Option<NonZeroU32>,
     drain: Drain,
 }
 
@@ -111,6 +112,7 @@ impl Engines {
             sockmap,
             splice,
             copy: copy::Copy::new(policy.sizes.buffer),
+            offload_after: policy.offload_after,
             drain: drain.clone(),
         })
     }
@@ -124,43 +126,77 @@ impl Engines {
         })
     }
 
-    /// Carries `connection` with the first engine that takes it. Returns when no task is needed for it any more: at its
-    /// end, or as soon as the kernel carries it.
+    /// Carries `connection` with the best engine that takes it, and moves it to a better one when it has earned that.
+    /// Returns when no task is needed for it any more: at its end, or as soon as the kernel carries it.
     pub async fn carry(&self, mut connection: Box<Connection>) {
-        if self.choice.allows(EngineKind::Sockmap) {
-            let given = match &self.sockmap {
-                Ok(sockmap) => sockmap.take(connection),
-                Err(why) => Err(Declined {
-                    connection,
-                    why: Why::NotOffered(why.clone()),
-                }),
-            };
-            match given {
-                Ok(()) => return,
-                Err(declined) => connection = self.downgrade(EngineKind::Sockmap, declined),
+        let mut ripe = self.ripe(&connection);
+        loop {
+            if ripe.is_none() && self.choice.allows(EngineKind::Sockmap) {
+                match self.offload(connection) {
+                    None => return,
+                    Some(declined) => connection = declined,
+                }
+            }
+            match self.move_bytes(connection, ripe.take()).await {
+                None => return,
+                Some(grown) => connection = grown,
             }
         }
+    }
+
+    /// When a connection is to enter the map; none for at once, and for what has no better engine than the one it is given.
+    ///
+    /// To enter costs a dozen system calls, which short connections never earn back, and bulk goes faster through a pipe.
+    fn ripe(&self, connection: &Connection) -> Option<NonZeroU32> {
+        let Pair { client, upstream } = &connection.pair;
+        let may = self.choice == Choice::Auto
+            && self.sockmap.is_ok()
+            && connection.pace.is_none()
+            && client.is_tcp()
+            && upstream.is_tcp();
+        self.offload_after.filter(|_| may)
+    }
+
+    /// Leaves `connection` to the kernel, unless that is not to be.
+    fn offload(&self, connection: Box<Connection>) -> Option<Box<Connection>> {
+        let given = match &self.sockmap {
+            Ok(sockmap) => sockmap.take(connection),
+            Err(why) => Err(Declined {
+                connection,
+                why: Why::NotOffered(why.clone()),
+            }),
+        };
+        let declined = given.err()?;
+        Some(self.downgrade(EngineKind::Sockmap, declined))
+    }
+
+    /// Moves its bytes from here, to its end or until it is ripe.
+    async fn move_bytes(
+        &self,
+        mut connection: Box<Connection>,
+        ripe: Option<NonZeroU32>,
+    ) -> Option<Box<Connection>> {
         if self.choice.allows(EngineKind::Splice) {
             let given = match &self.splice {
-                Ok(splice) => splice.run(connection, &self.drain).await,
+                Ok(splice) => splice.run(connection, ripe, &self.drain).await,
                 Err(why) => Err(Declined {
                     connection,
                     why: Why::NotOffered(why.clone()),
                 }),
             };
             match given {
-                Ok(()) => return,
+                Ok(left) => return left,
                 Err(declined) => connection = self.downgrade(EngineKind::Splice, declined),
             }
         }
         if self.choice.allows(EngineKind::Copy) {
-            self.copy.run(connection, &self.drain).await;
-        } else {
-            connection.end(Outcome::relay(How::Error {
-                errno: 0,
-                call: "engine",
-            }));
+            return self.copy.run(connection, ripe, &self.drain).await;
         }
+        connection.end(Outcome::relay(How::Error {
+            errno: 0,
+            call: "engine",
+        }));
+        None
     }
 
     fn downgrade(&self, engine: EngineKind, declined: Declined) -> Box<Connection> {

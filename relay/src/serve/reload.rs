@@ -100,7 +100,7 @@ impl Reloads {
         listeners.ask(plan.dns);
         if plan.policy != self.policy {
             tracing::warn!(
-                "engine, trust-kernel, pipe-size and buffer-size take effect at the next start"
+                "engine, trust-kernel, offload-after, pipe-size and buffer-size take effect at the next start"
             );
         }
         Ok(changes)

@@ -124,7 +124,7 @@ fn all_sockets_of_systemd_are_served_and_no_file_is_removed() -> Result<()> {
             .with([to.address().to_string()])
             .at(&stage.net.relay);
         let launch = match stage.engine {
-            Engine::Sockmap => launch,
+            Engine::Sockmap => launch.with(["--offload-after", "0"]),
             other => launch.with(["--engine", other.name()]),
         };
         let words = ["-l", "10.99.1.1:7000", "-l", &path.display().to_string()];

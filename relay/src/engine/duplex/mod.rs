@@ -9,11 +9,13 @@ mod paced;
 mod props;
 #[cfg(test)]
 pub(super) mod rig;
+mod talk;
 #[cfg(test)]
 mod tests;
 
 use std::{
     future::{Future, poll_fn},
+    num::NonZeroU32,
     os::fd::BorrowedFd,
     pin::pin,
     task::{Context, Poll},
@@ -25,6 +27,7 @@ use self::{
     end::End,
     idle::Idle,
     lane::{Lane, Step},
+    talk::Talk,
 };
 use crate::{
     close::{How, Outcome},
@@ -87,6 +90,14 @@ pub(super) enum Taken<R> {
     Failed(Fault),
 }
 
+/// Why a connection is given back.
+pub(super) enum Left<R> {
+    /// A mover refused, and no byte was moved.
+    Refused(R),
+    /// It has talked enough to be worth a better engine, and nothing is on the way.
+    Ripe,
+}
+
 /// A call that failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
@@ -102,20 +113,22 @@ impl Fault {
     }
 }
 
-/// Carries `connection` to its end, with a mover out of `mover` for each direction.
+/// Carries `connection` to its end, or until it has made so many turns (`ripe`), with a mover out of `mover` for each direction.
 ///
 /// What an async function is given it keeps a second time while it runs: hence a maker of movers, and limits where a
 /// timer would do. An idle connection is this future, two registered sockets and nothing else.
 ///
 /// # Errors
 ///
-/// Gives the connection back, with no byte moved, when a mover refused before there was anything to lose.
+/// Gives the connection back when a mover refused before there was anything to lose, and when it is ripe: then every byte
+/// that was taken is given, and both directions are open.
 pub(super) async fn run<M: Mover>(
     connection: Box<Connection>,
     engine: EngineKind,
+    ripe: Option<NonZeroU32>,
     mover: &impl Fn() -> M,
     drain: &Drain,
-) -> Result<(), (Box<Connection>, M::Refusal)> {
+) -> Result<(), (Box<Connection>, Left<M::Refusal>)> {
     let Connection {
         pair,
         limits,
@@ -141,7 +154,7 @@ pub(super) async fn run<M: Mover>(
         }
     };
     record.carried_by(engine);
-    let terms = (limits, pace.as_deref());
+    let terms = (limits, pace.as_deref(), ripe);
     let stopped = drive(&ends, &mut record, engine, terms, mover, drain).await;
     let connection = rebuilt(end::release(ends), pace, record);
     match stopped {
@@ -149,7 +162,7 @@ pub(super) async fn run<M: Mover>(
             connection.end(outcome);
             Ok(())
         }
-        Stopped::Refused(refusal) => Err((connection, refusal)),
+        Stopped::Left(left) => Err((connection, left)),
     }
 }
 
@@ -157,15 +170,15 @@ pub(super) async fn run<M: Mover>(
 enum Stopped<R> {
     /// The connection is over.
     Over(Outcome),
-    /// A mover refused, and nothing was moved.
-    Refused(R),
+    /// It is somebody else's.
+    Left(Left<R>),
 }
 
 async fn drive<M: Mover>(
     ends: &[End; 2],
     record: &mut Record,
     engine: EngineKind,
-    (limits, pace): (Limits, Option<&Pace>),
+    (limits, pace, ripe): (Limits, Option<&Pace>, Option<NonZeroU32>),
     mover: &impl Fn() -> M,
     drain: &Drain,
 ) -> Stopped<M::Refusal> {
@@ -175,6 +188,7 @@ async fn drive<M: Mover>(
             .map(|direction| Lane::new(mover(), pace.and_then(|pace| pace.pacer(direction)))),
         record,
         engine,
+        talk: Talk::new(ripe),
         first: None,
     };
     let mut idle = Idle::new(limits, duplex.record.begun().into());
@@ -209,6 +223,7 @@ struct Duplex<'a, M> {
     record: &'a mut Record,
     /// What the movers are of.
     engine: EngineKind,
+    talk: Talk,
     /// Whose FIN came first.
     first: Option<Side>,
 }
@@ -224,13 +239,16 @@ impl<M: Mover> Duplex<'_, M> {
                 waiting &= matches!(step, Step::Waits);
                 match step {
                     Step::Waits => (),
-                    Step::Moved(bytes) => moved += bytes,
+                    Step::Moved(bytes) => {
+                        moved += bytes;
+                        self.talk.moved(direction, bytes);
+                    }
                     Step::Over => {
                         self.first.get_or_insert(direction.from());
                         idle.half_close();
                     }
                     Step::Refused(refusal) if self.is_untouched() => {
-                        return Poll::Ready(Stopped::Refused(refusal));
+                        return Poll::Ready(Stopped::Left(Left::Refused(refusal)));
                     }
                     Step::Refused(refusal) => self.settle(&refusal),
                     Step::Failed(side, fault) => {
@@ -244,6 +262,9 @@ impl<M: Mover> Duplex<'_, M> {
                 return Poll::Ready(Stopped::Over(Outcome::end(first)));
             }
             if waiting {
+                if self.is_ripe() {
+                    return Poll::Ready(Stopped::Left(Left::Ripe));
+                }
                 break;
             }
             if moved >= PER_POLL {
@@ -264,6 +285,16 @@ impl<M: Mover> Duplex<'_, M> {
         let target = &self.ends[direction.to().index()];
         let meter = self.record.meter();
         self.lanes[direction.index()].step(cx, direction, (source, target), meter)
+    }
+
+    /// Whether it has talked enough, and nothing is between its sockets: to be asked when both directions wait.
+    fn is_ripe(&self) -> bool {
+        self.talk.is_ripe()
+            && self.first.is_none()
+            && self
+                .lanes
+                .iter()
+                .all(|lane| lane.awaits_source() && lane.is_empty())
     }
 
     fn is_untouched(&self) -> bool {

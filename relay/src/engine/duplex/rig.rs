@@ -51,9 +51,9 @@ impl Under {
 
     async fn run(self, connection: Box<Connection>, drain: Drain) -> Result<(), Declined> {
         match self {
-            Self::Splice(splice) => splice.run(connection, &drain).await,
+            Self::Splice(splice) => splice.run(connection, None, &drain).await.map(drop),
             Self::Copy(copy) => {
-                copy.run(connection, &drain).await;
+                copy.run(connection, None, &drain).await;
                 Ok(())
             }
         }

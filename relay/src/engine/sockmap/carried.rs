@@ -45,6 +45,8 @@ pub(super) struct Carried {
     base: Arc<Base>,
     /// `tcp::written` of each socket before anything was given to it.
     written: [u64; 2],
+    /// Bytes that other engines have moved before, in each direction.
+    before: [u64; 2],
     ended: [AtomicBool; 2],
     first: OnceLock<Side>,
     activity: Mutex<(u64, Instant)>,
@@ -59,7 +61,9 @@ impl Carried {
         base: Arc<Base>,
         written: [u64; 2],
     ) -> Self {
+        let meter = connection.record.meter();
         Self {
+            before: Direction::BOTH.map(|direction| meter.moved(direction)),
             connection,
             names,
             lease,
@@ -95,6 +99,15 @@ impl Carried {
         self.base
             .ledger
             .entry(self.lease.slot(direction.from().index()))
+    }
+
+    /// Bytes that have been read from the source of `direction`, or judged by the program.
+    pub(super) fn seen(&self, direction: Direction) -> u64 {
+        let (source, flow) = (
+            self.connection.pair.socket(direction.from()),
+            self.flow(direction),
+        );
+        source.read + self.before[direction.index()] + flow.redirected() + flow.passed()
     }
 
     /// Whether bytes wait for relief in either direction.
@@ -191,10 +204,10 @@ impl Carried {
     /// Brings the byte counters up to date.
     pub(super) fn count(&self) {
         for direction in Direction::BOTH {
-            self.connection
-                .record
-                .meter()
-                .raise(direction, self.flow(direction).given());
+            self.connection.record.meter().raise(
+                direction,
+                self.before[direction.index()] + self.flow(direction).given(),
+            );
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn pass_on(carried: &Carried, direction: Direction) -> Result<bool, O
         return Ok(false);
     }
     let flow = carried.flow(direction);
-    let seen = source.read + flow.redirected() + flow.passed();
+    let seen = carried.seen(direction);
     if seen >= info.bytes_received {
         // The connection is gone, and there was no FIN.
         return Err(Outcome {

@@ -5,7 +5,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-use std::{os::fd::BorrowedFd, sync::Arc};
+use std::{num::NonZeroU32, os::fd::BorrowedFd, sync::Arc};
 
 use rustix::io::Errno;
 
@@ -16,7 +16,7 @@ use crate::{
     engine::{
         Connection, Declined,
         copy::Buffered,
-        duplex::{self, Fault, Mover, Taken},
+        duplex::{self, Fault, Left, Mover, Taken},
         shelf::Shelf,
     },
     plan::{EngineKind, Size, Sizes},
@@ -48,22 +48,29 @@ impl Splice {
         Self { pool, shelf }
     }
 
-    /// Carries `connection` to its end. Pipes are held only while bytes are in them: an idle connection has none.
+    /// Carries `connection` to its end, or gives it back after so many turns (`ripe`). Pipes are held only while bytes are in them: an idle connection has none.
     ///
     /// # Errors
     ///
     /// Gives the connection back, with no byte moved, when a socket is in the sockmap, when there is no pipe at the first
     /// need, and when the kernel refuses to splice from one of the sockets. A pipe that is not to be had later is no
     /// error: bytes are copied from there on.
-    pub async fn run(&self, connection: Box<Connection>, drain: &Drain) -> Result<(), Declined> {
+    pub async fn run(
+        &self,
+        connection: Box<Connection>,
+        ripe: Option<NonZeroU32>,
+        drain: &Drain,
+    ) -> Result<Option<Box<Connection>>, Declined> {
         if connection.pair.client.mapped || connection.pair.upstream.mapped {
             let why = Why::Mapped;
             return Err(Declined { connection, why });
         }
         let mover = || self.mover();
-        duplex::run(connection, EngineKind::Splice, &mover, drain)
-            .await
-            .map_err(|(connection, why)| Declined { connection, why })
+        match duplex::run(connection, EngineKind::Splice, ripe, &mover, drain).await {
+            Ok(()) => Ok(None),
+            Err((connection, Left::Ripe)) => Ok(Some(connection)),
+            Err((connection, Left::Refused(why))) => Err(Declined { connection, why }),
+        }
     }
 
     #[cfg(test)]

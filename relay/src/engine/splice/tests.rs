@@ -140,7 +140,7 @@ async fn without_a_pipe_the_connection_comes_back_whole() {
     let drain = rig.drain.clone();
     let copied = tokio::spawn(async move {
         Copy::new(Sizes::default().buffer)
-            .run(declined.connection, &drain)
+            .run(declined.connection, None, &drain)
             .await;
     });
     rig.client.shutdown().await.unwrap();

@@ -75,7 +75,7 @@ async fn a_half_entered_connection_is_carried_by_copy() {
     let mut carried = declined.connection;
     carried.pair.upstream.mapped = true;
     let copy = Copy::new(Sizes::default().buffer);
-    let carrying = tokio::spawn(async move { copy.run(carried, &drain).await });
+    let carrying = tokio::spawn(async move { copy.run(carried, None, &drain).await });
     // Others go on using the map meanwhile, also the slot that the socket is still in.
     for _ in 0..5 {
         let mut next = ours.bench(Limits::default());

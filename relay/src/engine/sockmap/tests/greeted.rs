@@ -174,7 +174,7 @@ async fn a_half_entered_connection_keeps_its_greeting_to_itself() {
     declined.pair.upstream.mapped = true;
     let drain = ours.drain.clone();
     let copy = Copy::new(Sizes::default().buffer);
-    let carrying = tokio::spawn(async move { copy.run(declined, &drain).await });
+    let carrying = tokio::spawn(async move { copy.run(declined, None, &drain).await });
     expect(&mut bench.server, 0, 20_000).unwrap();
     bench.client.write_all(&pattern(1, 100_000)).unwrap();
     bench.client.shutdown(Shutdown::Write).unwrap();
