@@ -385,6 +385,10 @@ fn an_end_in_mid_profile_leaves_no_perf() -> Result<()> {
         let expected = (signal == Signal::INT).then_some(130);
         ensure!(code == expected, "{code:?}: {}", bench.said()?);
         patience::until_true("perf to end", || Ok(perf.iter().all(|one| gone(*one))))?;
+        // What a killed one could not remove, the next one does.
+        let mut next = Bench::start(1)?;
+        ensure!(next.wait()? == 0, "{}", next.said()?);
+        ensure!(bench.groups().is_empty(), "{:?} are left", bench.groups());
     }
     Ok(())
 }

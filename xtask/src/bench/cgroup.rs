@@ -2,7 +2,7 @@
 //! whichever is mounted.
 
 use std::{
-    fs, io,
+    fs, io, iter,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -14,6 +14,22 @@ use anyhow::{Context, Result, bail};
 const PERIOD: u64 = 100_000;
 
 const ROOT: &str = "/sys/fs/cgroup";
+
+const PREFIX: &str = "relay-bench-";
+
+/// Removes the groups of runs that were killed; what was in them has ended with them.
+pub(super) fn sweep() {
+    let mounted = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    let parents = iter::once(PathBuf::from(ROOT)).chain(mounted.map(|entry| entry.path()));
+    for group in parents.flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten()) {
+        let name = group.file_name();
+        let of = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let run = of.and_then(|of| of.split('-').next());
+        if run.is_some_and(|run| !Path::new("/proc").join(run).exists()) {
+            let _ = fs::remove_dir(group.path());
+        }
+    }
+}
 
 /// A group that is removed when dropped; its processes must have ended.
 pub(super) struct Group {
@@ -39,7 +55,7 @@ impl Group {
             let parents = ["cpu", "cpuacct"].map(|controller| root.join(controller));
             (Version::One, parents.to_vec())
         };
-        let name = format!("relay-bench-{}-{name}", std::process::id());
+        let name = format!("{PREFIX}{}-{name}", std::process::id());
         let mut group = Self {
             directories: Vec::new(),
             version,

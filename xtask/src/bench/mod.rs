@@ -117,6 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn measure(args: &Args) -> Result<Run> {
     interrupt::listen()?;
+    cgroup::sweep();
     let mut workloads = chosen(args)?;
     let contestants = contestants(&args.only)?;
     workloads.retain(|workload| !(workload.contestants)(&contestants).is_empty());
