@@ -14,7 +14,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    net::{self, AddressFamily, SocketAddrUnix, addr::SocketAddrArg, sockopt},
+    net::{self, AddressFamily, SocketAddrUnix, sockopt},
 };
 use tokio::{
     io::{Interest, Ready},
@@ -201,8 +201,8 @@ async fn tcp_from(
     tune(&fd)?;
     near.set(&fd, source)?;
     let said = opening.connect(&fd, at)?;
-    let fd = established(fd, &at).await?;
-    not_itself(&fd)?;
+    let fd = established(fd, at).await?;
+    not_itself(&fd, at)?;
     opening.say(&fd, said)?;
     Ok(Socket::new(fd, Peer::Ip(at)))
 }
@@ -220,9 +220,11 @@ async fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 /// A port of the range for outgoing connections can be given to the socket that dials it, which then talks to itself.
-fn not_itself(fd: &OwnedFd) -> Result<(), Errno> {
-    let far = net::getpeername(fd)?.ok_or(Errno::NOTCONN)?;
-    match net::getsockname(fd)? == far {
+fn not_itself(fd: &OwnedFd, at: SocketAddr) -> Result<(), Errno> {
+    let near = SocketAddr::try_from(net::getsockname(fd)?)?;
+    // No address stands for this host's.
+    let same = at.ip().is_unspecified() || near.ip() == at.ip();
+    match same && near.port() == at.port() {
         true => Err(Errno::CONNREFUSED),
         false => Ok(()),
     }
@@ -245,20 +247,22 @@ async fn unix(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Connects a nonblocking socket. connect(2) is asked again for the result: it says 0 once established, EALREADY while
 /// under way and else why it failed.
-async fn established(fd: OwnedFd, at: &impl SocketAddrArg) -> Result<OwnedFd, Errno> {
-    match net::connect(&fd, at) {
+async fn established(fd: OwnedFd, at: SocketAddr) -> Result<OwnedFd, Errno> {
+    match net::connect(&fd, &at) {
         Err(Errno::INPROGRESS | Errno::INTR) => (),
         other => return other.map(|()| fd),
     }
     // Over loopback the handshake is done by now.
-    match net::connect(&fd, at) {
-        Err(Errno::ALREADY) => (),
-        other => return other.map(|()| fd),
+    if at.ip().is_loopback() {
+        match net::connect(&fd, &at) {
+            Err(Errno::ALREADY) => (),
+            other => return other.map(|()| fd),
+        }
     }
     let watched = reactor::register(fd).map_err(|(_fd, error)| errno(&error))?;
     loop {
         let mut guard = watched.writable().await.map_err(|error| errno(&error))?;
-        match net::connect(watched.get_ref(), at) {
+        match net::connect(watched.get_ref(), &at) {
             Err(Errno::ALREADY | Errno::INTR) => guard.clear_ready(),
             Err(errno) => return Err(errno),
             Ok(()) => break,

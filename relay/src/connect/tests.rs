@@ -218,5 +218,9 @@ fn a_socket_that_dialled_itself_is_found_out() {
     net::bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let own = SocketAddr::try_from(net::getsockname(&fd).unwrap()).unwrap();
     net::connect(&fd, &own).unwrap();
-    assert_eq!(not_itself(&fd), Err(Errno::CONNREFUSED));
+    assert_eq!(not_itself(&fd, own), Err(Errno::CONNREFUSED));
+    let any = SocketAddr::from(([0, 0, 0, 0], own.port()));
+    assert_eq!(not_itself(&fd, any), Err(Errno::CONNREFUSED));
+    let other = SocketAddr::from(([127, 0, 0, 1], own.port() ^ 1));
+    assert_eq!(not_itself(&fd, other), Ok(()));
 }

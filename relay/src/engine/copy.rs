@@ -12,7 +12,7 @@ use crate::{
     drain::Drain,
     engine::{
         Connection,
-        duplex::{self, Fault, Left, Mover, Taken},
+        duplex::{self, Fault, Left, Mover, Source, Taken},
         shelf::Shelf,
     },
     plan::{EngineKind, Size},
@@ -73,15 +73,18 @@ impl<'a> Buffered<'a> {
 impl Mover for Buffered<'_> {
     type Refusal = Infallible;
 
-    fn take(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Infallible> {
+    fn take(&mut self, source: Source<'_>, most: usize) -> Taken<Infallible> {
         let buffer = self.buffer.get_or_insert_with(|| self.shelf.take());
         let flags = RecvFlags::DONTWAIT;
         let room = buffer.len().min(most);
-        match retry_on_intr(|| recv(source, &mut buffer[..room], flags)) {
+        match retry_on_intr(|| recv(source.fd, &mut buffer[..room], flags)) {
             Ok((0, _)) => Taken::End,
             Ok((bytes, _)) => {
                 (self.start, self.end) = (0, bytes);
-                Taken::Bytes(bytes)
+                match bytes < room && source.plain {
+                    true => Taken::Last(bytes),
+                    false => Taken::Bytes(bytes),
+                }
             }
             Err(Errno::AGAIN) => Taken::Dry,
             Err(errno) => Taken::Failed(Fault {

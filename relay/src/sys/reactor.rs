@@ -10,9 +10,13 @@ use std::{
     sync::Arc,
 };
 
-use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, unix::AsyncFd};
 
-/// Puts `fd` into the poll set of the current runtime, for reading and writing.
+const ALL: Interest = Interest::READABLE
+    .add(Interest::WRITABLE)
+    .add(Interest::PRIORITY);
+
+/// Puts `fd` into the poll set of the current runtime, for reading, writing and urgent bytes.
 ///
 /// # Errors
 ///
@@ -20,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) fn register(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, (OwnedFd, io::Error)> {
     // SAFETY: `AsyncFd` owns the `OwnedFd` from here on and hands out only shared references to it, so the descriptor
     // stays open and stays the same until `AsyncFd` has taken it out of epoll and gives it back or drops it.
-    unsafe { AsyncFd::register(fd) }.map_err(|error| error.into_parts())
+    unsafe { AsyncFd::register_with_interest(fd, ALL) }.map_err(|error| error.into_parts())
 }
 
 /// Puts `fd`, which others may hold as well, into the poll set of the current runtime.

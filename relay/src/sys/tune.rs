@@ -22,11 +22,13 @@ pub(crate) fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {
     socket_with(family, SocketType::STREAM, flags, protocol)
 }
 
-/// No Nagle delay, and a question to silent peers. Sockets accepted from a tuned listener are tuned; tcp(7) does not
+/// No Nagle delay, a question to silent peers, and urgent bytes in the stream: out of it they would be lost to recv(2), and the
+/// sockmap has them there anyway. Sockets accepted from a tuned listener are tuned; tcp(7) does not
 /// say so, Linux does it.
 pub(crate) fn tune(tcp: impl AsFd) -> Result<(), Errno> {
     let (silence, interval, questions) = KEEPALIVE;
     sockopt::set_tcp_nodelay(&tcp, true)?;
+    sockopt::set_socket_oobinline(&tcp, true)?;
     sockopt::set_socket_keepalive(&tcp, true)?;
     sockopt::set_tcp_keepidle(&tcp, silence)?;
     sockopt::set_tcp_keepintvl(&tcp, interval)?;

@@ -53,9 +53,6 @@ impl End {
             mapped,
             read,
         } = socket;
-        // An urgent byte would be lost to recv(2), and is in the stream for the sockmap. So that no engine loses it, it
-        // is in the stream for all of them. Unix sockets have none, and may refuse.
-        let _ = sockopt::set_socket_oobinline(&fd, true);
         match reactor::register(fd) {
             Ok(poll) => Ok(Self {
                 poll,
@@ -82,6 +79,13 @@ impl End {
             mapped: self.mapped,
             read: self.read,
         }
+    }
+
+    /// Whether a read stops only where there is no more: not at an urgent byte, at another writer's message, or at what a worker of
+    /// the kernel has yet to queue.
+    pub(super) fn is_plain(&self) -> bool {
+        let urgent = || self.poll.try_io(Interest::PRIORITY, |_| Ok(())).is_ok();
+        matches!(self.peer, Peer::Ip(_)) && !self.mapped && !urgent()
     }
 
     /// Ends when the connection at this socket has failed: reset, timed out. A FIN is no failure.

@@ -14,7 +14,7 @@ use rustix::{
 };
 use tokio::time::{Sleep, sleep};
 
-use super::{Fault, Mover, Taken, end::End};
+use super::{Fault, Mover, Source, Taken, end::End};
 use crate::{
     decline::Why,
     pace::Pacer,
@@ -110,13 +110,17 @@ impl<M: Mover> Lane<M> {
                 return failed(GONE);
             };
             self.waits = Waits::Nothing;
+            let from = Source {
+                fd: source.as_fd(),
+                plain: source.is_plain(),
+            };
             let taken = match &mut self.pacer {
-                None => self.mover.take(source.as_fd(), usize::MAX),
+                None => self.mover.take(from, usize::MAX),
                 Some(pacer) => {
                     let most = ready!(pacer.poll(cx));
-                    let taken = self.mover.take(source.as_fd(), most);
+                    let taken = self.mover.take(from, most);
                     pacer.took(match taken {
-                        Taken::Bytes(bytes) => bytes,
+                        Taken::Bytes(bytes) | Taken::Last(bytes) => bytes,
                         _ => 0,
                     });
                     taken
@@ -127,7 +131,12 @@ impl<M: Mover> Lane<M> {
                     self.late = None;
                     return Poll::Ready(Step::Moved(0));
                 }
-                // Only here is the socket known to be empty: clearing its readiness after anything else would lose a wake.
+                // Only in these two is the socket known to be empty: clearing its readiness after anything else would lose a wake.
+                Taken::Last(_) => {
+                    self.late = None;
+                    guard.clear_ready();
+                    return Poll::Ready(Step::Moved(0));
+                }
                 Taken::Dry => guard.clear_ready(),
                 Taken::End if source.mapped && misses_bytes(source, meter.moved(direction)) => {
                     let late = self.late.get_or_insert_with(Late::new);

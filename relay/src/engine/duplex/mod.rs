@@ -56,7 +56,7 @@ pub(super) trait Mover {
     type Refusal;
 
     /// Takes what the source has, as far as there is room, and at most this many bytes, which is never 0.
-    fn take(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Self::Refusal>;
+    fn take(&mut self, source: Source<'_>, most: usize) -> Taken<Self::Refusal>;
 
     /// Gives the target what it has room for.
     ///
@@ -76,10 +76,20 @@ pub(super) trait Mover {
     fn settle(&mut self, refusal: &Self::Refusal) -> (EngineKind, Why);
 }
 
+/// Where bytes come from.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) fd: BorrowedFd<'a>,
+    /// A read of it stops only where there is no more; see [`end::End::is_plain`].
+    pub(super) plain: bool,
+}
+
 /// What became of an attempt to take bytes.
 pub(super) enum Taken<R> {
     /// This many bytes are held now; never 0.
     Bytes(usize),
+    /// The same, and the source has no more for now.
+    Last(usize),
     /// The source has none for now.
     Dry,
     /// The source has sent its FIN, and every byte before it was taken.

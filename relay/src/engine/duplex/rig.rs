@@ -29,6 +29,7 @@ use crate::{
         record::{Finished, Record},
         sink::Sink,
     },
+    sys::tune::tune,
 };
 
 /// The engine under test.
@@ -172,7 +173,7 @@ pub(in crate::engine) fn tcp() -> (Peer, OwnedFd) {
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (near, _) = listener.accept().unwrap();
     near.set_nonblocking(true).unwrap();
-    near.set_nodelay(true).unwrap();
+    tune(&near).unwrap();
     peer.set_nonblocking(true).unwrap();
     peer.set_nodelay(true).unwrap();
     (Peer::from_std(peer).unwrap(), near.into())

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use relay_common::flow::OPEN;
-use rustix::{io::Errno, net::sockopt};
+use rustix::io::Errno;
 
 use super::{
     carried::{Base, Carried, Names, judge_unread},
@@ -98,8 +98,6 @@ fn fit(connection: &Connection, side: Side) -> Result<u64, Why> {
     if tcp::info(socket).map_err(failed)?.state != tcp::state::ESTABLISHED {
         return Err(Why::Finished(side));
     }
-    // An urgent byte is in the stream for every engine; out of it, the kernel counts it as read when the next one comes.
-    sockopt::set_socket_oobinline(socket, true).map_err(|errno| failed(errno.into()))?;
     // The program asks for room in the send buffer; that room must be all that a send needs.
     tcp::ignore_notsent_lowat(socket).map_err(failed)?;
     tcp::written_so_far(socket).map_err(failed)

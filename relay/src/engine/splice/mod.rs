@@ -16,7 +16,7 @@ use crate::{
     engine::{
         Connection, Declined,
         copy::Buffered,
-        duplex::{self, Fault, Left, Mover, Taken},
+        duplex::{self, Fault, Left, Mover, Source, Taken},
         shelf::Shelf,
     },
     plan::{EngineKind, Size, Sizes},
@@ -99,9 +99,10 @@ struct Spliced<'a> {
 }
 
 impl Spliced<'_> {
-    fn copied(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Why> {
+    fn copied(&mut self, source: Source<'_>, most: usize) -> Taken<Why> {
         match self.copy.take(source, most) {
             Taken::Bytes(bytes) => Taken::Bytes(bytes),
+            Taken::Last(bytes) => Taken::Last(bytes),
             Taken::Dry => Taken::Dry,
             Taken::End => Taken::End,
             Taken::Refused(never) => match never {},
@@ -113,7 +114,7 @@ impl Spliced<'_> {
 impl Mover for Spliced<'_> {
     type Refusal = Why;
 
-    fn take(&mut self, source: BorrowedFd<'_>, most: usize) -> Taken<Why> {
+    fn take(&mut self, source: Source<'_>, most: usize) -> Taken<Why> {
         if self.copies {
             return self.copied(source, most);
         }
@@ -126,11 +127,16 @@ impl Mover for Spliced<'_> {
         let Some(pipe) = &mut self.pipe else {
             return Taken::Dry;
         };
-        match pipe.fill(source, most) {
+        match pipe.fill(source.fd, most) {
             // splice(2) stops before an urgent byte for good, whatever comes after it: with the FIN received, that looks
             // like the end. recv(2) takes the byte along.
-            Ok(0) | Err(Errno::AGAIN) if tcp::is_at_mark(source) => self.copied(source, most),
+            Ok(0) if tcp::is_at_mark(source.fd) => self.copied(source, most),
+            // An urgent byte that has come since `plain` was seen wakes the lane again.
+            Err(Errno::AGAIN) if !source.plain && tcp::is_at_mark(source.fd) => {
+                self.copied(source, most)
+            }
             Ok(0) => Taken::End,
+            Ok(bytes) if source.plain && bytes < pipe.slots().min(most) => Taken::Last(bytes),
             Ok(bytes) => Taken::Bytes(bytes),
             Err(Errno::AGAIN) => Taken::Dry,
             Err(errno) if is_refusal(errno) => Taken::Refused(Why::Refused(errno)),

@@ -4,6 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::{
     io::{Errno, retry_on_intr},
+    param::page_size,
     pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice},
 };
 
@@ -43,6 +44,11 @@ impl Pipe {
         let mut pipe = Self::new(wanted)?;
         pipe.size = fcntl_setpipe_size(&pipe.writer, 1)?;
         Ok(pipe)
+    }
+
+    /// How many pieces it holds at least, of a byte or more each.
+    pub(super) fn slots(&self) -> usize {
+        self.size / page_size()
     }
 
     /// Bytes in the pipe.

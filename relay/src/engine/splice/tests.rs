@@ -17,7 +17,7 @@ use crate::{
     engine::{
         copy::Copy,
         duplex::{
-            Mover, Taken,
+            Mover, Source, Taken,
             rig::{self, Rig, Under, pattern, read, read_all, until, within, write},
         },
     },
@@ -122,10 +122,11 @@ fn an_aborted_pipe_is_not_used_again() {
     let (mut near, far) = UnixStream::pair().unwrap();
     near.write_all(b"bytes of one connection").unwrap();
     let mut mover = splice.mover();
-    assert!(matches!(
-        mover.take(far.as_fd(), usize::MAX),
-        Taken::Bytes(23)
-    ));
+    let from = Source {
+        fd: far.as_fd(),
+        plain: false,
+    };
+    assert!(matches!(mover.take(from, usize::MAX), Taken::Bytes(23)));
     drop(mover);
     assert_eq!(splice.idle_pipes(), 0);
 }
