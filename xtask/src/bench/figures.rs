@@ -59,17 +59,11 @@ mod tests {
 
     fn row(contestant: &str, rounds: &[Option<f64>]) -> Row {
         Row {
-            contestant: contestant.into(),
-            version: None,
-            moved_by: None,
             rounds: rounds
                 .iter()
                 .map(|round| round.map(|one| vec![one]))
                 .collect(),
-            latency: Vec::new(),
-            absent: None,
-            profile: None,
-            fault: None,
+            ..Row::of(contestant)
         }
     }
 

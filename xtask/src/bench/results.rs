@@ -42,7 +42,7 @@ pub(super) enum Better {
 }
 
 /// One contestant.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Row {
     pub(super) contestant: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +90,14 @@ impl Metric {
 }
 
 impl Row {
+    /// Of this contestant, with nothing found yet.
+    pub(super) fn of(contestant: &str) -> Self {
+        Self {
+            contestant: contestant.into(),
+            ..Self::default()
+        }
+    }
+
     /// The samples of one metric, round by round.
     pub(super) fn samples(&self, metric: usize) -> impl Iterator<Item = Option<f64>> {
         self.rounds

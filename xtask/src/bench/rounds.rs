@@ -143,16 +143,7 @@ impl Kit {
 
     fn enter(&self, lab: &mut Lab, contestant: Contestant, ends: Ends) -> Player {
         let mut player = Player {
-            row: Row {
-                contestant: contestant.name.to_owned(),
-                version: None,
-                moved_by: None,
-                rounds: Vec::new(),
-                latency: Vec::new(),
-                absent: None,
-                profile: None,
-                fault: None,
-            },
+            row: Row::of(contestant.name),
             program: None,
             latency: None,
         };
