@@ -249,11 +249,24 @@ fn named(names: &[String], given: &[String], what: &str) -> Result<Vec<bool>> {
 
 /// Without starting the servers that come with the packages: a bench leaves no service behind.
 fn install(contestants: &[Contestant], profile: bool) -> Result<()> {
-    let mut packages = vec!["strace", "ethtool", "golang-go", "wrk"];
-    packages.extend(profile.then_some(profile::PACKAGE));
-    packages.extend(contestants.iter().flat_map(Contestant::packages));
+    let mut tools = vec![
+        ("strace", "strace"),
+        ("ethtool", "ethtool"),
+        ("go", "golang-go"),
+        ("wrk", "wrk"),
+    ];
+    tools.extend(profile.then_some(("perf", profile::PACKAGE)));
+    // Go may be there from elsewhere, in a version of its user's choice.
+    let missing = tools
+        .iter()
+        .filter(|(program, _)| contestant::find(program).is_none());
+    let mut packages = Vec::from_iter(missing.map(|(_, package)| *package));
+    packages.extend(contestants.iter().flat_map(Contestant::missing));
     packages.sort_unstable();
     packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
     if host::which("apt-get").is_none() {
         bail!(
             "--install needs apt-get; this takes: {}",

@@ -143,15 +143,21 @@ impl Contestant {
         }
     }
 
-    /// Debian's packages for it.
-    pub(super) fn packages(&self) -> Vec<&'static str> {
-        match self.source {
-            Source::Debian { package, needs, .. } => {
-                let more = needs.map(|(_, package)| package);
-                [package].into_iter().chain(more).collect()
-            }
-            _ => Vec::new(),
-        }
+    /// Debian's packages that it needs and that are not there.
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        let Source::Debian {
+            program,
+            package,
+            needs,
+        } = self.source
+        else {
+            return Vec::new();
+        };
+        let own = program::find(program).is_none().then_some(package);
+        let more = needs.filter(|(file, _)| !Path::new(file).exists());
+        own.into_iter()
+            .chain(more.map(|(_, package)| package))
+            .collect()
     }
 
     /// What it says of its version; nothing where it says none.
