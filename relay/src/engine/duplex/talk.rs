@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 
 use crate::pair::Direction;
 
-/// A message of more than this is bulk, which splice carries faster than the map does.
-const BULK: u64 = 64 << 10;
+/// More than this for each turn is bulk, which splice carries faster than the map does. It is the average that counts: bulk both
+/// ways at once changes its direction all the time.
+const PER_TURN: u64 = 8 << 10;
 
 /// What came at once and is no longer than this is a small piece.
 const SMALL: usize = 4 << 10;
@@ -21,8 +22,8 @@ pub(super) struct Talk {
     turns: u32,
     pieces: u32,
     last: Option<Direction>,
-    /// Bytes since the last turn.
-    message: u64,
+    /// Bytes since the turns are counted.
+    said: u64,
 }
 
 impl Talk {
@@ -33,22 +34,21 @@ impl Talk {
             turns: 0,
             pieces: 0,
             last: None,
-            message: 0,
+            said: 0,
         }
     }
 
     /// Bytes have gone on in `direction`.
     pub(super) fn moved(&mut self, direction: Direction, bytes: usize) {
-        if self.ripe.is_none() || bytes == 0 {
+        let Some(ripe) = self.ripe.filter(|_| bytes > 0) else {
             return;
-        }
+        };
         if self.last.replace(direction) != Some(direction) {
             self.turns = self.turns.saturating_add(1);
-            self.message = 0;
         }
-        self.message += bytes as u64;
-        if self.message > BULK {
-            self.turns = 0;
+        self.said += bytes as u64;
+        if self.said > PER_TURN * u64::from(ripe.get()) {
+            (self.turns, self.said) = (0, 0);
         }
         self.pieces = match bytes {
             ..=SMALL => self.pieces.saturating_add(1),
@@ -77,7 +77,7 @@ mod tests {
             for direction in BOTH {
                 assert!(!talk.is_ripe(), "{round}");
                 talk.moved(direction, 100);
-                talk.moved(direction, 10_000);
+                talk.moved(direction, 8_000);
             }
         }
         assert!(talk.is_ripe());
@@ -93,10 +93,20 @@ mod tests {
             }
             assert!(!talk.is_ripe());
         }
-        for direction in [BOTH, BOTH].concat() {
-            talk.moved(direction, 5000);
+        let ripens = |direction| {
+            talk.moved(direction, 3000);
+            talk.is_ripe()
+        };
+        assert!([BOTH; 4].concat().into_iter().any(ripens));
+    }
+
+    #[test]
+    fn bulk_both_ways_at_once_is_no_talk() {
+        let mut talk = Talk::new(NonZeroU32::new(8));
+        for direction in [BOTH; 100].concat() {
+            talk.moved(direction, 10_000);
+            assert!(!talk.is_ripe());
         }
-        assert!(talk.is_ripe());
     }
 
     #[test]
