@@ -279,7 +279,8 @@ pub struct Policy {
     pub choice: Choice,
     /// Offer sockmap on a kernel version known to be harmful, if its self-test passes.
     pub trust_kernel: bool,
-    /// Auto: a connection enters the sockmap once it has changed its direction so often, with little said each time; none for at once.
+    /// Auto: a connection enters the sockmap once it has changed its direction so often, with little said each time; none
+    /// for at once.
     pub offload_after: Option<NonZeroU32>,
     /// What splice and copy move bytes through.
     pub sizes: Sizes,

@@ -74,28 +74,42 @@ fn words(rounds: u32) -> u64 {
     u64::from(rounds) * WORD.len() as u64
 }
 
-#[test]
-fn few_words_stay_with_splice() -> Result<()> {
-    let Some(bench) = Bench::start("policy::few_words_stay_with_splice", &[])? else {
+/// So many round trips and then the end, which `engine` has carried without another's having declined.
+fn talk_ends_with(name: &str, arguments: &[&str], rounds: u32, engine: Engine) -> Result<()> {
+    let Some(bench) = Bench::start(name, arguments)? else {
         return Ok(());
     };
-    bench.talk(3)?;
-    let record = bench.finish(words(3))?;
-    record.carried_by(Engine::Splice)?;
+    bench.talk(rounds)?;
+    let record = bench.finish(words(rounds))?;
+    record.carried_by(engine)?;
     ensure!(record.declined.is_empty(), "{record:?}");
     Ok(())
 }
 
 #[test]
+fn few_words_stay_with_splice() -> Result<()> {
+    talk_ends_with("policy::few_words_stay_with_splice", &[], 3, Engine::Splice)
+}
+
+#[test]
 fn a_talk_moves_into_the_map() -> Result<()> {
-    let Some(bench) = Bench::start("policy::a_talk_moves_into_the_map", &[])? else {
-        return Ok(());
-    };
-    bench.talk(10)?;
-    let record = bench.finish(words(10))?;
-    record.carried_by(Engine::Sockmap)?;
-    ensure!(record.declined.is_empty(), "{record:?}");
-    Ok(())
+    talk_ends_with(
+        "policy::a_talk_moves_into_the_map",
+        &[],
+        10,
+        Engine::Sockmap,
+    )
+}
+
+#[test]
+fn at_once_needs_no_talk() -> Result<()> {
+    let at_once = ["--offload-after", "0"];
+    talk_ends_with(
+        "policy::at_once_needs_no_talk",
+        &at_once,
+        1,
+        Engine::Sockmap,
+    )
 }
 
 #[test]
@@ -138,16 +152,5 @@ fn a_stream_of_small_pieces_moves_too() -> Result<()> {
     bench.client.send(&WORD.repeat(PIECES as usize))?;
     bench.upstream.receive(WORD.len() * PIECES as usize)?;
     bench.finish(words(PIECES))?.carried_by(Engine::Sockmap)?;
-    Ok(())
-}
-
-#[test]
-fn at_once_needs_no_talk() -> Result<()> {
-    let name = "policy::at_once_needs_no_talk";
-    let Some(bench) = Bench::start(name, &["--offload-after", "0"])? else {
-        return Ok(());
-    };
-    bench.talk(1)?;
-    bench.finish(words(1))?.carried_by(Engine::Sockmap)?;
     Ok(())
 }

@@ -215,3 +215,33 @@ fn word() -> impl Strategy<Value = String> {
         any::<String>(),
     ]
 }
+
+#[test]
+fn pipes_and_buffers_have_bounds() {
+    let sizes = served(&format!("{PAIR} --pipe-size 64KiB --buffer-size 4KiB"))
+        .plan
+        .policy
+        .sizes;
+    assert_eq!(
+        (sizes.pipe.bytes(), sizes.buffer.bytes()),
+        (64 << 10, 4 << 10)
+    );
+    for flag in ["--pipe-size", "--buffer-size"] {
+        for size in ["4095", "65MiB", "0"] {
+            let fault = fault(&format!("{PAIR} {flag} {size}"));
+            assert!(
+                fault.contains(flag) && fault.contains("from 4KiB to 64MiB"),
+                "{fault}"
+            );
+        }
+        assert!(fault(&format!("{PAIR} {flag} much")).contains("write 64KiB for one"));
+    }
+}
+
+#[test]
+fn when_a_connection_is_offloaded_can_be_said() {
+    let after = |line: &str| served(&format!("{PAIR}{line}")).plan.policy.offload_after;
+    assert_eq!(after("").map(u32::from), Some(8));
+    assert_eq!(after(" --offload-after 3").map(u32::from), Some(3));
+    assert_eq!(after(" --offload-after 0"), None);
+}

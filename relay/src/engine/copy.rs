@@ -32,8 +32,8 @@ impl Copy {
         Self { shelf }
     }
 
-    /// Carries `connection` to its end, or gives it back after so many turns (`ripe`). Its memory is two buffers while bytes are on their way,
-    /// none while it is idle.
+    /// Carries `connection` to its end, or gives it back after so many turns (`ripe`). Its memory is two buffers while bytes
+    /// are on their way, none while it is idle.
     pub async fn run(
         &self,
         connection: Box<Connection>,

@@ -23,7 +23,8 @@ use crate::{
 /// It travels boxed: ladder, engines and supervisor hand over a pointer.
 #[derive(Debug)]
 pub struct Connection {
-    /// The sockets, nonblocking, armed to reset ([`close::arm_both`]), with nothing read from them.
+    /// The sockets, nonblocking, armed to reset ([`close::arm_both`]), with urgent bytes in the stream (`SO_OOBINLINE`) and
+    /// nothing read that is not in [`crate::pair::Socket::read`].
     pub pair: Pair,
     /// When it is ended for want of traffic.
     pub limits: Limits,
@@ -77,7 +78,8 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Brings up every engine that `policy` allows and the host offers, whose pipes are of `room`. It must run on the runtime that is to carry.
+    /// Brings up every engine that `policy` allows and the host offers, whose pipes are of `room`. It must run on the runtime
+    /// that is to carry.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::{
     io::Errno,
-    net::{RecvFlags, recv, sockopt},
+    net::{RecvFlags, recv},
 };
 use tokio::io::unix::AsyncFd;
 
@@ -24,8 +24,6 @@ pub(super) struct Ear {
 
 impl Ear {
     pub(super) fn new(client: Socket) -> Result<Self, Outcome> {
-        // An urgent byte is in the stream for every engine, and so it has to be here.
-        let _ = sockopt::set_socket_oobinline(&client, true);
         let Socket { fd, peer, read, .. } = client;
         let socket = reactor::register(fd)
             .map_err(|(_fd, error)| Outcome::relay(How::of("epoll_ctl", &error)))?;

@@ -81,8 +81,8 @@ impl End {
         }
     }
 
-    /// Whether a read stops only where there is no more: not at an urgent byte, at another writer's message, or at what a worker of
-    /// the kernel has yet to queue.
+    /// Whether a read stops only where there is no more: not at an urgent byte, at another writer's message, or at what a
+    /// worker of the kernel has yet to queue.
     pub(super) fn is_plain(&self) -> bool {
         let urgent = || self.poll.try_io(Interest::PRIORITY, |_| Ok(())).is_ok();
         matches!(self.peer, Peer::Ip(_)) && !self.mapped && !urgent()

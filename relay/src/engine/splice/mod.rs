@@ -32,7 +32,8 @@ pub struct Splice {
 }
 
 impl Splice {
-    /// Its pipes are of `room` and of the size in `sizes`. Makes a pipe and moves bytes through it, so that a kernel or a seccomp profile that refuses is found now.
+    /// Its pipes are of `room` and of the size in `sizes`. Makes a pipe and moves bytes through it, so that a kernel or a
+    /// seccomp profile that refuses is found now.
     ///
     /// # Errors
     ///
@@ -48,7 +49,8 @@ impl Splice {
         Self { pool, shelf }
     }
 
-    /// Carries `connection` to its end, or gives it back after so many turns (`ripe`). Pipes are held only while bytes are in them: an idle connection has none.
+    /// Carries `connection` to its end, or gives it back after so many turns (`ripe`). Pipes are held only while bytes are in
+    /// them: an idle connection has none.
     ///
     /// # Errors
     ///

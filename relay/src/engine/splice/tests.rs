@@ -2,12 +2,18 @@
 
 use std::{
     io::Write,
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     sync::Arc,
 };
 
-use rustix::io::Errno;
-use tokio::io::AsyncWriteExt;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use super::{Pipe, Pool, Splice, pipe, pool};
 use crate::{
@@ -15,11 +21,12 @@ use crate::{
     decline::Why,
     drain::Room,
     engine::{
-        copy::Copy,
+        copy::{Buffered, Copy},
         duplex::{
             Mover, Source, Taken,
             rig::{self, Rig, Under, pattern, read, read_all, until, within, write},
         },
+        shelf::Shelf,
     },
     pair::{Direction, Side},
     plan::{EngineKind, Limits, Sizes},
@@ -202,4 +209,38 @@ async fn a_socket_in_the_sockmap_is_left_to_copy() {
     let declined = within(rig.run).await.unwrap().unwrap_err();
     assert_eq!(declined.why, Why::Mapped);
     assert!(declined.connection.pair.upstream.mapped);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_leaves_room_has_emptied_a_plain_socket() {
+    let (mut peer, near) = rig::tcp();
+    let (splice, shelf) = (with_pipes(4), Shelf::new(Sizes::default().buffer));
+    for plain in [true, false] {
+        let fd = near.as_fd();
+        let source = Source { fd, plain };
+        // As much as was asked for says nothing of what is left.
+        for (most, last) in [(usize::MAX, plain), (4, false)] {
+            arrive(&mut peer, &near).await;
+            let spliced = splice.mover().take(source, most);
+            arrive(&mut peer, &near).await;
+            let copied = Buffered::new(&shelf).take(source, most);
+            let (spliced, copied) = match last {
+                true => (
+                    matches!(spliced, Taken::Last(4)),
+                    matches!(copied, Taken::Last(4)),
+                ),
+                false => (
+                    matches!(spliced, Taken::Bytes(4)),
+                    matches!(copied, Taken::Bytes(4)),
+                ),
+            };
+            assert!(spliced && copied, "{plain} {most}");
+        }
+    }
+}
+
+/// Four bytes, and all of them there.
+async fn arrive(peer: &mut TcpStream, near: &OwnedFd) {
+    write(peer, b"some").await;
+    until(|| matches!(recv(near, &mut [0; 4], RecvFlags::PEEK), Ok((4, _)))).await;
 }
