@@ -112,6 +112,26 @@ fn at_once_needs_no_talk() -> Result<()> {
     )
 }
 
+/// While a target is full, its source tells of many bytes only. In the map, the program would not be told of a word.
+#[test]
+fn a_talk_after_a_stall_moves_too() -> Result<()> {
+    let name = "policy::a_talk_after_a_stall_moves_too";
+    let Some(bench) = Bench::start(name, &[])? else {
+        return Ok(());
+    };
+    let pushed = bench.client.stuff(&mut Stream::new(1))?;
+    bench.upstream.expect(&mut Stream::new(1), pushed)?;
+    bench.talk(20)?;
+    both(
+        || bench.upstream.send_stream(&mut Stream::new(2), pushed),
+        || bench.client.expect(&mut Stream::new(2), pushed),
+    )?;
+    bench
+        .finish(pushed + words(20))?
+        .carried_by(Engine::Sockmap)?;
+    Ok(())
+}
+
 #[test]
 fn bulk_stays_with_splice() -> Result<()> {
     const BYTES: u64 = 50 << 20;

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    net::{SendFlags, sendto},
+    net::{SendFlags, sendto, sockopt},
 };
 
 /// The states of a TCP socket that relay asks about; include/net/tcp_states.h.
@@ -121,6 +121,16 @@ pub(crate) fn kick(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
 }
 
+/// Has the socket tell of bytes only once half of its receive buffer is full, until it is [`kick`]ed. Of its FIN and of errors
+/// it tells at once. How it is read does not change.
+///
+/// For more than the window is worth the kernel would enlarge the buffer; net/ipv4/tcp.c, `tcp_set_rcvlowat`.
+pub(crate) fn hush(socket: impl AsFd) -> io::Result<()> {
+    let half = sockopt::socket_recv_buffer_size(&socket)? / 2;
+    let half = c_int::try_from(half).unwrap_or(c_int::MAX);
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, half)
+}
+
 /// Lets the socket take bytes as long as its send buffer has room, whatever `net.ipv4.tcp_notsent_lowat` says.
 pub(crate) fn ignore_notsent_lowat(socket: impl AsFd) -> io::Result<()> {
     set(
@@ -199,6 +209,8 @@ mod tests {
         net::{TcpListener, TcpStream},
     };
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -216,6 +228,28 @@ mod tests {
         far.read_exact(&mut [0; 5000]).unwrap();
         assert_eq!(written(&near).unwrap() - before, 5000);
         assert_eq!(info(&far).unwrap().bytes_received, 5000);
+    }
+
+    #[test]
+    fn a_hushed_socket_tells_of_its_fin_and_when_it_is_kicked() {
+        let tells = |socket: &TcpStream| {
+            let mut asked = [PollFd::new(socket, PollFlags::IN)];
+            poll(&mut asked, Some(&Timespec::default())).unwrap() == 1
+        };
+        let (mut near, far) = pair();
+        let buffer = sockopt::socket_recv_buffer_size(&far).unwrap();
+        hush(&far).unwrap();
+        near.write_all(&[7; 1000]).unwrap();
+        while info(&far).unwrap().bytes_received < 1000 {}
+        assert!(!tells(&far));
+        assert_eq!(sockopt::socket_recv_buffer_size(&far).unwrap(), buffer);
+        kick(&far).unwrap();
+        assert!(tells(&far));
+        hush(&far).unwrap();
+        assert!(!tells(&far));
+        near.shutdown(std::net::Shutdown::Write).unwrap();
+        while info(&far).unwrap().bytes_received < 1001 {}
+        assert!(tells(&far));
     }
 
     #[test]

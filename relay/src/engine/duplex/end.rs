@@ -10,7 +10,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     pair::{Pair, Peer, Socket},
-    sys::reactor,
+    sys::{reactor, tcp},
 };
 
 /// A socket that tokio's reactor watches.
@@ -86,6 +86,17 @@ impl End {
     pub(super) fn is_plain(&self) -> bool {
         let urgent = || self.poll.try_io(Interest::PRIORITY, |_| Ok(())).is_ok();
         matches!(self.peer, Peer::Ip(_)) && !self.mapped && !urgent()
+    }
+
+    /// Has it tell of bytes only when there are many; false where that cannot be. A socket in the map is left alone: what the
+    /// program is not told of it does not judge.
+    pub(super) fn hush(&self) -> bool {
+        matches!(self.peer, Peer::Ip(_)) && !self.mapped && tcp::hush(self).is_ok()
+    }
+
+    /// Has it tell of every byte again, and of those that are there at once.
+    pub(super) fn unhush(&self) {
+        let _ = tcp::kick(self);
     }
 
     /// Ends when the connection at this socket has failed: reset, timed out. A FIN is no failure.

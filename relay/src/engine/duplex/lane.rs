@@ -29,6 +29,8 @@ pub(super) struct Lane<M> {
     mover: M,
     waits: Waits,
     over: bool,
+    /// The source tells of bytes only when there are many: nobody wants them yet, and each that it told of would wake a thread.
+    hushed: bool,
     late: Option<Late>,
     pacer: Option<Box<Pacer>>,
 }
@@ -64,6 +66,7 @@ impl<M: Mover> Lane<M> {
             mover,
             waits: Waits::Nothing,
             over: false,
+            hushed: false,
             late: None,
             pacer,
         }
@@ -90,7 +93,11 @@ impl<M: Mover> Lane<M> {
             Poll::Ready(step) => return step,
             Poll::Pending => return Step::Waits,
         }
-        self.give(cx, direction, target, meter)
+        let step = self.give(cx, direction, target, meter);
+        if matches!(step, Step::Waits) && !self.hushed {
+            self.hushed = source.hush();
+        }
+        step
     }
 
     fn take(
@@ -106,8 +113,15 @@ impl<M: Mover> Lane<M> {
         let failed = |fault| Poll::Ready(Step::Failed(direction.from(), fault));
         loop {
             self.waits = Waits::Source;
-            let Ok(mut guard) = ready!(source.poll.poll_read_ready(cx)) else {
-                return failed(GONE);
+            let mut guard = match source.poll.poll_read_ready(cx) {
+                Poll::Ready(Ok(guard)) => guard,
+                Poll::Ready(Err(_)) => return failed(GONE),
+                Poll::Pending => {
+                    if std::mem::take(&mut self.hushed) {
+                        source.unhush();
+                    }
+                    return Poll::Pending;
+                }
             };
             self.waits = Waits::Nothing;
             let from = Source {

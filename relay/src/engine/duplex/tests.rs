@@ -38,6 +38,7 @@ under_both! {
     unix_sockets_are_carried,
     bytes_go_both_ways_at_once,
     many_tiny_segments_wait_for_a_slow_reader,
+    a_word_after_a_stall_is_passed_on,
     a_reset_is_passed_on,
     a_reset_is_noticed_while_the_other_side_does_not_read,
     a_reset_is_noticed_after_a_half_close,
@@ -134,6 +135,21 @@ async fn many_tiny_segments_wait_for_a_slow_reader(under: Under) {
     }
     rig.client.shutdown().await.unwrap();
     assert!(read_all(&mut rig.upstream).await.unwrap() == sent);
+}
+
+/// While the target was full, the source was to tell of many bytes only.
+async fn a_word_after_a_stall_is_passed_on(under: Under) {
+    let mut rig = Rig::tcp(&under, free());
+    for _ in 0..3 {
+        let pushed = stuff(&mut rig.client).await;
+        read(&mut rig.upstream, pushed).await;
+        write(&mut rig.client, b"ask").await;
+        assert_eq!(read(&mut rig.upstream, 3).await, b"ask");
+        write(&mut rig.upstream, b"answer").await;
+        assert_eq!(read(&mut rig.client, 6).await, b"answer");
+    }
+    rig.client.shutdown().await.unwrap();
+    assert!(read_all(&mut rig.upstream).await.unwrap().is_empty());
 }
 
 async fn a_reset_is_passed_on(under: Under) {
