@@ -6,7 +6,7 @@ mod opening;
 use std::{
     future::{Future, pending},
     net::SocketAddr,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     pin::pin,
     time::Duration,
@@ -17,7 +17,7 @@ use rustix::{
     net::{self, AddressFamily, SocketAddrUnix, sockopt},
 };
 use tokio::{
-    io::{Interest, Ready},
+    io::{Interest, Ready, unix::AsyncFd},
     time::{sleep, timeout},
 };
 
@@ -26,7 +26,7 @@ use crate::{
     drain::Drain,
     pair::{Peer, Side, Socket},
     sys::{
-        reactor,
+        reactor::{self, Descriptor},
         tune::{errno, stream, tune},
     },
 };
@@ -79,7 +79,7 @@ impl From<Errno> for Failed {
     }
 }
 
-/// An upstream: nonblocking, in no poll set, armed to reset; or how the connection ends without it.
+/// An upstream: nonblocking, armed to reset; or how the connection ends without it.
 type Upstream<T> = Result<T, Outcome>;
 
 /// Waits for `dialling` for as long as `client` does, and gives the client back.
@@ -87,10 +87,10 @@ type Upstream<T> = Result<T, Outcome>;
 /// It ends early when the client resets or hangs up, and when live connections are to be cut. A client that has only
 /// ended its own direction still waits for an answer, and so does the dial.
 pub async fn while_waited_for<T>(
-    client: OwnedFd,
+    client: Socket,
     drain: &Drain,
     dialling: impl Future<Output = Upstream<T>>,
-) -> (OwnedFd, Upstream<T>) {
+) -> (Socket, Upstream<T>) {
     let mut dialling = pin!(dialling);
     // Most upstreams are near and answer before the client is worth watching.
     let at_once = tokio::select! {
@@ -131,38 +131,50 @@ pub async fn attempt(
 }
 
 async fn watching<T>(
-    client: OwnedFd,
+    client: Socket,
     drain: &Drain,
     dialling: impl Future<Output = Upstream<T>>,
-) -> (OwnedFd, Upstream<T>) {
+) -> (Socket, Upstream<T>) {
     let cut = async {
         drain.cut().await;
         Err(Outcome::relay(How::Drain))
     };
-    match reactor::register(client) {
+    let is_tcp = client.is_tcp();
+    let with = |fd: Descriptor| Socket { fd, ..client };
+    match client.fd.watched() {
         Ok(watched) => {
             let upstream = tokio::select! {
                 upstream = dialling => upstream,
-                gone = gone(&watched) => Err(gone),
+                gone = gone(&watched, is_tcp) => Err(gone),
                 drained = cut => drained,
             };
-            (watched.into_inner(), upstream)
+            let fd = match is_tcp {
+                true => watched.into(),
+                // Whether it can be written to was forgotten.
+                false => watched.into_inner().into(),
+            };
+            (with(fd), upstream)
         }
         // Nobody to watch it: then the dial takes as long as it takes.
-        Err((client, _error)) => {
+        Err((fd, _error)) => {
             let upstream = tokio::select! {
                 upstream = dialling => upstream,
                 drained = cut => drained,
             };
-            (client, upstream)
+            (with(fd), upstream)
         }
     }
 }
 
-/// Ends when the client's socket is dead in both directions.
-async fn gone(client: &tokio::io::unix::AsyncFd<OwnedFd>) -> Outcome {
+/// Ends when the client's socket is dead in both directions. Over TCP that is an error; a Unix socket only says that it can be
+/// written to and that it is closed, both at once.
+async fn gone(client: &AsyncFd<OwnedFd>, is_tcp: bool) -> Outcome {
+    let death = match is_tcp {
+        true => Interest::ERROR,
+        false => Interest::WRITABLE | Interest::ERROR,
+    };
     loop {
-        let Ok(mut guard) = client.ready(Interest::WRITABLE | Interest::ERROR).await else {
+        let Ok(mut guard) = client.ready(death).await else {
             return pending().await;
         };
         if guard.ready().is_error() || guard.ready().is_write_closed() {
@@ -204,7 +216,7 @@ async fn tcp_from(
     let fd = established(fd, at).await?;
     not_itself(&fd, at)?;
     opening.say(&fd, said)?;
-    Ok(Socket::new(fd, Peer::Ip(at)))
+    Ok(Socket::held(fd, Peer::Ip(at)))
 }
 
 /// A socket, as soon as there is one: descriptors come back all the time where there are many connections.
@@ -220,7 +232,7 @@ async fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 /// A port of the range for outgoing connections can be given to the socket that dials it, which then talks to itself.
-fn not_itself(fd: &OwnedFd, at: SocketAddr) -> Result<(), Errno> {
+fn not_itself(fd: impl AsFd, at: SocketAddr) -> Result<(), Errno> {
     let near = SocketAddr::try_from(net::getsockname(fd)?)?;
     // No address stands for this host's.
     let same = at.ip().is_unspecified() || near.ip() == at.ip();
@@ -247,16 +259,16 @@ async fn unix(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Connects a nonblocking socket. connect(2) is asked again for the result: it says 0 once established, EALREADY while
 /// under way and else why it failed.
-async fn established(fd: OwnedFd, at: SocketAddr) -> Result<OwnedFd, Errno> {
+async fn established(fd: OwnedFd, at: SocketAddr) -> Result<Descriptor, Errno> {
     match net::connect(&fd, &at) {
         Err(Errno::INPROGRESS | Errno::INTR) => (),
-        other => return other.map(|()| fd),
+        other => return other.map(|()| fd.into()),
     }
     // Over loopback the handshake is done by now.
     if at.ip().is_loopback() {
         match net::connect(&fd, &at) {
             Err(Errno::ALREADY) => (),
-            other => return other.map(|()| fd),
+            other => return other.map(|()| fd.into()),
         }
     }
     let watched = reactor::register(fd).map_err(|(_fd, error)| errno(&error))?;
@@ -268,7 +280,7 @@ async fn established(fd: OwnedFd, at: SocketAddr) -> Result<OwnedFd, Errno> {
             Ok(()) => break,
         }
     }
-    Ok(watched.into_inner())
+    Ok(watched.into())
 }
 
 #[cfg(test)]

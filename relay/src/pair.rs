@@ -10,7 +10,9 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-/// An accepted client and its upstream, both nonblocking and in no poll set.
+use crate::sys::reactor::Descriptor;
+
+/// An accepted client and its upstream, both nonblocking.
 #[derive(Debug)]
 pub struct Pair {
     /// The accepted socket.
@@ -33,8 +35,7 @@ impl Pair {
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Socket {
-    /// The nonblocking stream socket.
-    pub fd: OwnedFd,
+    pub(crate) fd: Descriptor,
     /// Who is at the other end; also says whether this is TCP.
     pub peer: Peer,
     /// It is in the sockmap although another engine carries it: readable with recv(2), never with splice(2).
@@ -44,15 +45,26 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket that is in no map, and from which nothing was read.
+    /// A nonblocking stream socket that is in no map, and from which nothing was read.
     #[must_use]
     pub fn new(fd: OwnedFd, peer: Peer) -> Self {
+        Self::held(fd, peer)
+    }
+
+    /// The same, perhaps in the poll set of the current runtime.
+    pub(crate) fn held(fd: impl Into<Descriptor>, peer: Peer) -> Self {
         Self {
-            fd,
+            fd: fd.into(),
             peer,
             mapped: false,
             read: 0,
         }
+    }
+
+    /// The same socket, in no poll set.
+    pub(crate) fn unwatched(self) -> Self {
+        let fd = self.fd.free().into();
+        Self { fd, ..self }
     }
 
     /// Whether this is a TCP socket (the other kind is a Unix stream).

@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     io,
     net::{IpAddr, SocketAddr, UdpSocket},
-    os::fd::OwnedFd,
+    os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -66,7 +66,7 @@ impl Ours {
 
     /// relay has connected this socket; none when its address cannot be had, and then it is dead.
     #[must_use]
-    pub fn dials(&self, socket: &OwnedFd) -> Option<Own> {
+    pub fn dials(&self, socket: impl AsFd) -> Option<Own> {
         let address = name(socket).ok()?;
         // A port is given once at a time, and a guard kept too long would refuse somebody else.
         self.lock().dialled.insert(address).then(|| Own {
@@ -84,14 +84,14 @@ impl Ours {
     /// Fails where a connection would come back to relay, and where the kernel knows no destination.
     pub fn destination(
         &self,
-        client: &OwnedFd,
+        client: impl AsFd,
         from: SocketAddr,
         transparent: bool,
     ) -> Result<SocketAddr, Astray> {
-        let here = name(client).map_err(Astray::Unknown)?;
+        let here = name(&client).map_err(Astray::Unknown)?;
         let wanted = match transparent {
             true => here,
-            false => redirected(client, here)?,
+            false => redirected(&client, here)?,
         };
         if self.is_dialled(from) {
             return Err(Astray::Itself(wanted));
@@ -140,12 +140,12 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn name(socket: &OwnedFd) -> Result<SocketAddr, Errno> {
+fn name(socket: impl AsFd) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(getsockname(socket)?).map(canonical)
 }
 
 /// What conntrack has noted (`SO_ORIGINAL_DST`).
-fn redirected(client: &OwnedFd, here: SocketAddr) -> Result<SocketAddr, Astray> {
+fn redirected(client: impl AsFd, here: SocketAddr) -> Result<SocketAddr, Astray> {
     let noted = match here {
         SocketAddr::V4(_) => sockopt::ip_original_dst(client).map(SocketAddr::V4),
         SocketAddr::V6(_) => sockopt::ipv6_original_dst(client).map(SocketAddr::V6),
@@ -166,7 +166,10 @@ fn is_local(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::{
+        net::{TcpListener, TcpStream},
+        os::fd::OwnedFd,
+    };
 
     use super::*;
 
@@ -204,7 +207,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (client, socket, from) = accepted(&listener);
         let ours = Ours::default();
-        let own = ours.dials(&client.into()).unwrap();
+        let own = ours.dials(&client).unwrap();
         let told = ours.destination(&socket, from, true);
         assert!(matches!(told, Err(Astray::Itself(_))), "{told:?}");
         drop(own);

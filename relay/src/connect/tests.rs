@@ -16,12 +16,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(300);
 
 /// A client that waits: its own end and relay's.
-fn client() -> (TcpStream, OwnedFd) {
+fn client() -> (TcpStream, Socket) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
     far.set_nonblocking(true).unwrap();
-    (near, far.into())
+    let peer = Peer::Ip(near.local_addr().unwrap());
+    (near, Socket::new(far.into(), peer))
 }
 
 /// A listener that takes nobody any more: its backlog is full, and a SYN to it goes unanswered.
@@ -68,7 +69,7 @@ struct Dialled {
     upstream: Result<Socket, Outcome>,
 }
 
-async fn dial(client: OwnedFd, to: &Peer, limit: Duration, drain: &Drain) -> Dialled {
+async fn dial(client: Socket, to: &Peer, limit: Duration, drain: &Drain) -> Dialled {
     let near = Near::default();
     let dialling = async {
         attempt(to, &near, &Opening::default(), limit)
@@ -152,13 +153,36 @@ async fn a_client_that_has_only_said_all_still_waits() {
     assert_eq!(errno_of(dialled.upstream.unwrap_err()), expected);
 }
 
+/// The watch is handed on with the socket, and with it what is known of the socket.
+#[tokio::test]
+async fn a_client_that_was_watched_can_be_written_to_at_once() {
+    let (_tcp, tcp) = client();
+    let (_unix, unix) = UnixStream::pair().unwrap();
+    unix.set_nonblocking(true).unwrap();
+    let peer = Peer::Unix(std::path::Path::new("a").into());
+    for client in [tcp, Socket::new(unix.into(), peer)] {
+        let drain = Drain::new();
+        let later = async {
+            sleep(Duration::from_millis(20)).await;
+            Ok(())
+        };
+        let (client, _) = while_waited_for(client, &drain, later).await;
+        let watched = client.fd.watched().unwrap();
+        let minute = Duration::from_secs(60);
+        let ready = timeout(minute, watched.writable()).await;
+        assert!(matches!(ready, Ok(Ok(_))));
+    }
+}
+
 #[tokio::test]
 async fn a_unix_client_that_hangs_up_ends_the_dial() {
     let deaf = Deaf::new();
     let (near, far) = UnixStream::pair().unwrap();
     far.set_nonblocking(true).unwrap();
     drop(near);
-    let dialled = dial(far.into(), &Peer::Ip(deaf.at), HOUR, &Drain::new()).await;
+    let peer = Peer::Unix(std::path::Path::new("a").into());
+    let far = Socket::new(far.into(), peer);
+    let dialled = dial(far, &Peer::Ip(deaf.at), HOUR, &Drain::new()).await;
     let outcome = dialled.upstream.unwrap_err();
     assert_eq!((outcome.by, outcome.how), (By::Client, How::Reset));
 }

@@ -12,7 +12,6 @@ use super::Refusal;
 use crate::{
     close::{How, Outcome},
     pair::{Peer, Side, Socket},
-    sys::reactor,
 };
 
 /// A client that is listened to.
@@ -25,13 +24,14 @@ pub(super) struct Ear {
 impl Ear {
     pub(super) fn new(client: Socket) -> Result<Self, Outcome> {
         let Socket { fd, peer, read, .. } = client;
-        let socket = reactor::register(fd)
+        let socket = fd
+            .watched()
             .map_err(|(_fd, error)| Outcome::relay(How::of("epoll_ctl", &error)))?;
         Ok(Self { socket, peer, read })
     }
 
     pub(super) fn release(self) -> Socket {
-        let mut client = Socket::new(self.socket.into_inner(), self.peer);
+        let mut client = Socket::held(self.socket, self.peer);
         client.read = self.read;
         client
     }

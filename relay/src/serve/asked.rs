@@ -30,9 +30,7 @@ pub(super) async fn join(
         to: &to,
         reach: Some(&ask.reach),
     };
-    let dialled = upstreams
-        .dial(client.fd, from, Some(to), opening, drain)
-        .await;
+    let dialled = upstreams.dial(client, from, Some(to), opening, drain).await;
     if let Some(peer) = dialled.peer {
         record.dialled(peer);
     }
@@ -40,9 +38,5 @@ pub(super) async fn join(
         record.taken(taken);
         upstream
     });
-    let client = Socket {
-        fd: dialled.client,
-        ..client
-    };
-    greet::answer(client, ask.protocol, upstream).await
+    greet::answer(dialled.client, ask.protocol, upstream).await
 }

@@ -88,7 +88,7 @@ impl Stages {
             return Ok(None);
         };
         let transparent = self.route.door.transparent;
-        let wanted = self.shared.ours.destination(&client.fd, *from, transparent);
+        let wanted = self.shared.ours.destination(client, *from, transparent);
         wanted
             .map(|wanted| Some(Address::Ip(wanted)))
             .map_err(|astray| self.refuse(client, record, astray))
@@ -105,7 +105,7 @@ impl Stages {
     ) -> Result<(), Outcome> {
         // A client whose own address relay has taken over is not relay.
         let borrowed = self.route.outgoing.transparent && is_at(upstream, &client.peer);
-        if !borrowed && let Some(own) = self.shared.ours.dials(&upstream.fd) {
+        if !borrowed && let Some(own) = self.shared.ours.dials(upstream) {
             live.keep(own);
         }
         match (&client.peer, &upstream.peer) {
@@ -217,16 +217,16 @@ async fn carry(client: Socket, mut live: Live, entrance: Arc<Entrance>, stages: 
         None => {
             let original = original.as_ref().map(|to| Elsewhere { to, reach: None });
             let Dialled {
-                client: fd,
+                client,
                 peer,
                 upstream,
-            } = Box::pin(upstreams.dial(client.fd, &from, original, opening, drain)).await;
+            } = Box::pin(upstreams.dial(client, &from, original, opening, drain)).await;
             if let Some(peer) = peer {
                 record.dialled(peer);
             }
             upstream.map(|(upstream, taken)| {
                 record.taken(taken);
-                (Socket { fd, ..client }, upstream)
+                (client, upstream)
             })
         }
     };

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -15,6 +15,58 @@ use tokio::io::{Interest, unix::AsyncFd};
 const ALL: Interest = Interest::READABLE
     .add(Interest::WRITABLE)
     .add(Interest::PRIORITY);
+
+/// A socket's descriptor, which is put into the poll set when it is first waited for, and stays there from stage to stage.
+#[derive(Debug)]
+pub(crate) enum Descriptor {
+    /// In no poll set.
+    Free(OwnedFd),
+    /// In the poll set of a runtime.
+    Watched(AsyncFd<OwnedFd>),
+}
+
+impl Descriptor {
+    /// In the poll set of the current runtime, as by [`register`].
+    ///
+    /// # Errors
+    ///
+    /// As [`register`].
+    pub(crate) fn watched(self) -> Result<AsyncFd<OwnedFd>, (Self, io::Error)> {
+        match self {
+            Self::Free(fd) => register(fd).map_err(|(fd, error)| (Self::Free(fd), error)),
+            Self::Watched(fd) => Ok(fd),
+        }
+    }
+
+    /// In no poll set.
+    pub(crate) fn free(self) -> OwnedFd {
+        match self {
+            Self::Free(fd) => fd,
+            Self::Watched(fd) => fd.into_inner(),
+        }
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Free(fd) => fd.as_fd(),
+            Self::Watched(fd) => fd.get_ref().as_fd(),
+        }
+    }
+}
+
+impl From<OwnedFd> for Descriptor {
+    fn from(fd: OwnedFd) -> Self {
+        Self::Free(fd)
+    }
+}
+
+impl From<AsyncFd<OwnedFd>> for Descriptor {
+    fn from(fd: AsyncFd<OwnedFd>) -> Self {
+        Self::Watched(fd)
+    }
+}
 
 /// Puts `fd` into the poll set of the current runtime, for reading, writing and urgent bytes.
 ///

@@ -11,7 +11,6 @@ mod snapshot;
 
 use std::{
     io,
-    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -69,10 +68,10 @@ pub struct Elsewhere<'a> {
 #[derive(Debug)]
 pub struct Dialled {
     /// The client, as it was given.
-    pub client: OwnedFd,
+    pub client: Socket,
     /// Who was dialled last; nobody where no name could be resolved.
     pub peer: Option<Peer>,
-    /// The upstream: nonblocking, in no poll set, armed to reset; or how the connection ends without it. It counts as
+    /// The upstream: nonblocking, armed to reset; or how the connection ends without it. It counts as
     /// live for as long as the second value is kept.
     pub upstream: Result<(Socket, Raised), Outcome>,
 }
@@ -119,7 +118,7 @@ impl Upstreams {
     /// It ends early when the client resets or hangs up, and when live connections are to be cut.
     pub async fn dial(
         &self,
-        client: OwnedFd,
+        client: Socket,
         from: &Peer,
         to: Option<Elsewhere<'_>>,
         opening: Opening,

@@ -21,12 +21,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(300);
 
 /// A client that waits: its own end and relay's.
-fn client() -> (TcpStream, OwnedFd) {
+fn client() -> (TcpStream, Socket) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
     far.set_nonblocking(true).unwrap();
-    (near, far.into())
+    (near, Socket::new(far.into(), from()))
 }
 
 fn from() -> Peer {

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     io::{Read, Write},
     net::Shutdown,
-    os::unix::net::UnixStream,
+    os::{fd::AsFd, unix::net::UnixStream},
     time::Duration,
 };
 
@@ -79,7 +79,7 @@ fn asked(data: &[u8], protocol: Protocol) {
 /// What was read and what is left are what was sent.
 fn left(client: &Socket, data: &[u8]) {
     let mut rest = Vec::new();
-    let stream = client.fd.try_clone().map(UnixStream::from);
+    let stream = client.as_fd().try_clone_to_owned().map(UnixStream::from);
     let read = stream.and_then(|mut stream| stream.read_to_end(&mut rest));
     assert!(read.is_ok(), "{read:?}");
     let taken = usize::try_from(client.read).unwrap_or(usize::MAX);

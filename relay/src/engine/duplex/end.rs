@@ -10,7 +10,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     pair::{Pair, Peer, Socket},
-    sys::{reactor, tcp},
+    sys::tcp,
 };
 
 /// A socket that tokio's reactor watches.
@@ -22,22 +22,22 @@ pub(super) struct End {
 }
 
 /// Puts both sockets into the poll set, in the order of [`crate::pair::Side::BOTH`].
-pub(super) fn open(pair: Pair) -> Result<[End; 2], (Pair, io::Error)> {
+pub(super) fn open(pair: Pair) -> Result<[End; 2], Box<(Pair, io::Error)>> {
     let Pair { client, upstream } = pair;
     let client = match End::open(client) {
         Ok(client) => client,
-        Err((client, error)) => return Err((Pair { client, upstream }, error)),
+        Err((client, error)) => return Err(Box::new((Pair { client, upstream }, error))),
     };
     match End::open(upstream) {
         Ok(upstream) => Ok([client, upstream]),
         Err((upstream, error)) => {
             let client = client.release();
-            Err((Pair { client, upstream }, error))
+            Err(Box::new((Pair { client, upstream }, error)))
         }
     }
 }
 
-/// Takes both sockets out of the poll set.
+/// Gives both sockets back. They stay in the poll set.
 pub(super) fn release([client, upstream]: [End; 2]) -> Pair {
     Pair {
         client: client.release(),
@@ -53,7 +53,7 @@ impl End {
             mapped,
             read,
         } = socket;
-        match reactor::register(fd) {
+        match fd.watched() {
             Ok(poll) => Ok(Self {
                 poll,
                 mapped,
@@ -74,7 +74,7 @@ impl End {
 
     fn release(self) -> Socket {
         Socket {
-            fd: self.poll.into_inner(),
+            fd: self.poll.into(),
             peer: self.peer,
             mapped: self.mapped,
             read: self.read,

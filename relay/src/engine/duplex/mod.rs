@@ -157,7 +157,8 @@ pub(super) async fn run<M: Mover>(
     };
     let ends = match end::open(pair) {
         Ok(ends) => ends,
-        Err((pair, error)) => {
+        Err(failed) => {
+            let (pair, error) = *failed;
             let how = How::of("epoll_ctl", &error);
             rebuilt(pair, pace, record).end(Outcome::relay(how));
             return Ok(());

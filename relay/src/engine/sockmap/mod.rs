@@ -27,6 +27,7 @@ use crate::{
     decline::Why,
     drain::Drain,
     engine::{Connection, Declined},
+    pair::Pair,
     probe,
 };
 
@@ -99,7 +100,13 @@ impl Sockmap {
     /// # Errors
     ///
     /// Gives the connection back, with no byte moved, and the reason.
-    pub fn take(&self, connection: Box<Connection>) -> Result<(), Declined> {
+    pub fn take(&self, mut connection: Box<Connection>) -> Result<(), Declined> {
+        // Every verdict would wake whoever watches.
+        let Pair { client, upstream } = connection.pair;
+        connection.pair = Pair {
+            client: client.unwatched(),
+            upstream: upstream.unwatched(),
+        };
         let mut carried = Box::new(enter::enter(&self.base, &self.slots, connection)?);
         if let Err(error) = self.supervisor.expect(&carried) {
             let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);

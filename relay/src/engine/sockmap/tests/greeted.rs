@@ -161,7 +161,12 @@ async fn a_half_entered_connection_keeps_its_greeting_to_itself() {
     bench.client.write_all(&said).unwrap();
     arrived(&connection, Side::Client, said.len());
     read(&mut connection, Side::Client);
-    let upstream: OwnedFd = connection.pair.upstream.fd.try_clone().unwrap();
+    let upstream: OwnedFd = connection
+        .pair
+        .upstream
+        .as_fd()
+        .try_clone_to_owned()
+        .unwrap();
     other
         .sockmap
         .base
